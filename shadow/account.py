@@ -1,0 +1,102 @@
+"""The account of a route: nothing that came in may vanish.
+
+Of the requests that reached the mirror, each is counted once as ``in_flight`` and leaves that state exactly once, to
+``recorded`` or to one reason of ``skipped``. The gateway counts ``received`` on its own, so that the identity
+``received = recorded + in_flight + sum(skipped)`` compares two independent counts and can fail.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from shadow.exchange import SkipReason
+
+
+def _nothing_skipped() -> Mapping[SkipReason, int]:
+    return MappingProxyType({})
+
+
+def _nothing_refused() -> Mapping[str, int]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class AccountSnapshot:
+    """What the mirror did with the exchanges of one route, at one moment."""
+
+    recorded: int = 0
+    in_flight: int = 0
+    skipped: Mapping[SkipReason, int] = field(default_factory=_nothing_skipped)
+
+    @property
+    def tapped(self) -> int:
+        """All exchanges that the mirror was given."""
+        return self.recorded + self.in_flight + sum(self.skipped.values())
+
+
+@dataclass(frozen=True, slots=True)
+class RouteAccount:
+    """A route's account as it is stored: ``received`` and ``in_flight`` are the gateway's, which also counts the
+    requests that it still serves and has not handed to the mirror.
+
+    ``refused`` stands beside the identity: what the gateway turned away before it was received (a limit, no key, a body
+    that is said to be too large), by the stable code of the problem.
+    """
+
+    received: int = 0
+    recorded: int = 0
+    in_flight: int = 0
+    skipped: Mapping[SkipReason, int] = field(default_factory=_nothing_skipped)
+    refused: Mapping[str, int] = field(default_factory=_nothing_refused)
+
+    @property
+    def balanced(self) -> bool:
+        """Whether the identity holds."""
+        return self.received == self.recorded + self.in_flight + sum(self.skipped.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a run of the gateway had received and skipped on a route when it gave an exchange away to be stored.
+
+    It goes into the same transaction as the exchange, so the stored account never knows less than the stored rows:
+    ``received - recorded - sum(skipped)`` of a run that was killed is then what it had in flight.
+    """
+
+    run_id: str
+    received: int
+    skipped: Mapping[SkipReason, int] = field(default_factory=_nothing_skipped)
+
+
+class Account:
+    """The running counters of one route. Owned by the mirror, touched on its event loop only."""
+
+    def __init__(self) -> None:
+        self._recorded = 0
+        self._in_flight = 0
+        self._skipped: Counter[SkipReason] = Counter()
+
+    def begin(self) -> None:
+        """Count an exchange that is now under way; ``record`` or ``drop`` ends it."""
+        self._in_flight += 1
+
+    def record(self) -> None:
+        """Count an exchange under way as stored."""
+        self._in_flight -= 1
+        self._recorded += 1
+
+    def drop(self, reason: SkipReason) -> None:
+        """Count an exchange under way as lost for the reason."""
+        self._in_flight -= 1
+        self._skipped[reason] += 1
+
+    def skip(self, reason: SkipReason) -> None:
+        """Count an exchange that never got under way."""
+        self._skipped[reason] += 1
+
+    def snapshot(self) -> AccountSnapshot:
+        """Return the counters as a value."""
+        return AccountSnapshot(self._recorded, self._in_flight, MappingProxyType(dict(self._skipped)))

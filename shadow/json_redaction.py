@@ -1,0 +1,133 @@
+"""Replace values at JSON paths in a body that is about to be stored. Pure.
+
+A path is names and list steps as the comparison's rules write them: ``user.email``, ``items[*].name``, ``[0].id``;
+``*`` stands for any name. What is at the path is replaced whole. A body that may hold what a path means but cannot be
+read (broken, too deep, beyond the bound, in an unknown encoding) is not kept at all: better no body than one secret.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+REDACTED_VALUE = "[redacted]"
+MAX_BYTES = 16 * 1024 * 1024
+
+Step = str | int
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\*|\d+)\]")
+_BINARY = ("image/", "audio/", "video/", "font/", "multipart/", "application/octet-stream", "application/pdf")
+
+
+class Unreadable(Exception):
+    """The body cannot be redacted, so it may not be kept."""
+
+
+def parse_path(path: str) -> tuple[Step, ...]:
+    """Return the steps of a path; ``*`` is any name, -1 any item. Raises ``ValueError``."""
+    steps: list[Step] = []
+    place = 0
+    while place < len(path):
+        match = _STEP.match(path, place)
+        if match is None:
+            raise ValueError(f"'{path}' is not a JSON path such as user.email or items[*].name")
+        name, index = match.groups()
+        steps.append(name if name is not None else -1 if index == "*" else int(index))
+        place = match.end()
+    if not steps:
+        raise ValueError("an empty JSON path would redact the whole body: set bodies to hashes instead")
+    return tuple(steps)
+
+
+def is_binary(media_type: str, start: bytes) -> bool:
+    """Whether a body of this type that starts so is a picture or the like, in which no path means anything."""
+    return _kind(media_type).startswith(_BINARY) and start[:64].lstrip()[:1] not in (b"{", b"[")
+
+
+def redact_content(content: bytes, media_type: str, encoding: str, paths: Sequence[tuple[Step, ...]]) -> bytes:
+    """Return the content with the values at ``paths`` replaced; the very same object where nothing is there.
+
+    What comes back is not compressed when something was replaced. Raises ``Unreadable``.
+    """
+    if not content or is_binary(media_type, content):
+        return content
+    if len(content) > MAX_BYTES:
+        raise Unreadable("too large")
+    kind = _kind(media_type)
+    plain = _decompress(content, encoding.strip().lower())
+    try:
+        if kind == "text/event-stream":
+            return _redact_events(plain, paths) or content
+        return _redact_document(plain, paths) or content
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(kind) from error
+
+
+def _kind(media_type: str) -> str:
+    return media_type.partition(";")[0].strip().lower()
+
+
+def _redact_document(plain: bytes, paths: Sequence[tuple[Step, ...]]) -> bytes | None:
+    document = json.loads(plain, object_pairs_hook=_once)
+    found = [_replace(document, path) for path in paths]
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() if any(found) else None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a name that comes twice: only one of its values could be looked at. Raises ``ValueError``."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name comes twice in one object")
+    return found
+
+
+def _redact_events(plain: bytes, paths: Sequence[tuple[Step, ...]]) -> bytes | None:
+    """Redact the JSON in each ``data`` line of an event stream; other data, such as ``[DONE]``, holds no path."""
+    changed = False
+    lines = plain.removeprefix(b"\xef\xbb\xbf").splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        name, _, value = line.partition(b":")
+        if name != b"data" or not value.strip().startswith((b"{", b"[")) or value.strip() == b"[DONE]":
+            continue
+        redacted = _redact_document(value, paths)
+        if redacted is not None:
+            ending = line[len(line.rstrip(b"\r\n")) :]
+            lines[number], changed = b"data: " + redacted + ending, True
+    return b"".join(lines) if changed else None
+
+
+def _replace(node: Any, path: Sequence[Step]) -> bool:
+    places = list(_places(node, path[0]))
+    if len(path) == 1:
+        for place in places:
+            node[place] = REDACTED_VALUE
+        return bool(places)
+    replaced = [_replace(node[place], path[1:]) for place in places]
+    return any(replaced)
+
+
+def _places(node: Any, step: Step) -> Iterator[Any]:
+    if isinstance(node, dict):
+        if step == "*":
+            yield from list(node)
+        elif step in node:
+            yield step
+    elif isinstance(node, list) and isinstance(step, int):
+        yield from range(len(node)) if step == -1 else [step] if step < len(node) else []
+
+
+def _decompress(content: bytes, encoding: str) -> bytes:
+    if encoding in ("", "identity"):
+        return content
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        raise Unreadable(f"encoding {encoding}")
+    try:
+        decompressor = zlib.decompressobj(47)  # gzip or zlib, by its first bytes
+        plain = decompressor.decompress(content, MAX_BYTES)
+    except zlib.error as error:
+        raise Unreadable(encoding) from error
+    if not decompressor.eof or decompressor.unused_data:
+        raise Unreadable(f"{encoding} that is cut, too large or has several members")
+    return plain

@@ -1,0 +1,83 @@
+"""``httpx`` messages that cost little: what is seldom asked for is made when somebody asks.
+
+A gateway looks at raw fields and a target. It would otherwise pay for a parsed URL and for a header object, twice per
+request, that nobody reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+RawFields = list[tuple[bytes, bytes]]
+
+
+class LightHeaders(httpx.Headers):
+    """Headers over a raw list that is not to be changed by anyone else from now on."""
+
+    def __init__(self, fields: RawFields) -> None:
+        self._encoding = None
+        self._fields = fields
+
+    @property
+    def raw(self) -> RawFields:
+        """The raw list."""
+        return self._fields if "_list" not in self.__dict__ else super().raw
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "_list":
+            raise AttributeError(name)
+        self._list = [(key, key.lower(), value) for key, value in self._fields]
+        return self._list
+
+
+class LightRequest(httpx.Request):
+    """A request to send. ``make_url`` is called if anybody asks for the URL; the target goes as an extension."""
+
+    def __init__(
+        self,
+        method: str,
+        make_url: Callable[[], httpx.URL],
+        fields: RawFields,
+        stream: httpx.AsyncByteStream,
+        extensions: dict[str, Any],
+    ) -> None:
+        self.method = method
+        self.headers = LightHeaders(fields)
+        self.stream = stream
+        self.extensions = extensions
+        self._make_url = make_url
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "url":
+            raise AttributeError(name)
+        self.url = self._make_url()
+        return self.url
+
+
+class LightResponse(httpx.Response):
+    """An answer that is still being read."""
+
+    def __init__(
+        self, status_code: int, fields: RawFields, stream: httpx.AsyncByteStream, extensions: dict[str, Any]
+    ) -> None:
+        # What the class below sets, but for the header object; a test holds the two side by side.
+        self.status_code = status_code
+        self.headers = LightHeaders(fields)
+        self._request = None
+        self.next_request = None
+        self.extensions = extensions
+        self.history = []
+        self.is_closed = False
+        self.is_stream_consumed = False
+        self.default_encoding = "utf-8"
+        self.stream = stream
+        self._num_bytes_downloaded = 0
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        if not self.is_closed:
+            self.is_closed = True
+            assert isinstance(self.stream, httpx.AsyncByteStream), "it was made with one"
+            await self.stream.aclose()

@@ -1,0 +1,64 @@
+"""Bring a database to the present schema, one version after the other; refuse one from the future.
+
+A step is all that turns version N - 1 into N. It runs in the transaction that opens the database, under the write lock,
+so that a crash leaves the old version whole. SQLite keeps its version in ``user_version``, PostgreSQL in a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sqlalchemy import Connection, text
+
+from shadow.errors import SchemaTooNew
+from shadow.schema import SCHEMA_VERSION, body_keys, metadata
+
+
+def migrate(connection: Connection) -> None:
+    """Create the tables, or bring them to ``SCHEMA_VERSION``. Raises ``SchemaTooNew``."""
+    version = _version(connection)
+    if version > SCHEMA_VERSION:
+        raise SchemaTooNew(
+            f"the database has schema version {version}, this Crossfade knows up to {SCHEMA_VERSION}: use a newer one"
+        )
+    if version == 0:
+        metadata.create_all(connection)
+    else:
+        for number in range(version + 1, SCHEMA_VERSION + 1):
+            STEPS[number](connection)
+    if version < SCHEMA_VERSION:
+        _set_version(connection)
+
+
+def _to_2(connection: Connection) -> None:
+    """Name bodies by a keyed digest. The digests and bodies themselves are taken over by whoever opens the store next
+    with its key (``shadow/adoption.py``): ``bodies`` says which rows wait for that."""
+    for table in ("exchanges", "observations"):
+        connection.execute(text(f"ALTER TABLE {table} RENAME COLUMN body_sha256 TO body_digest"))
+    connection.execute(text("ALTER TABLE exchanges ADD COLUMN bodies TEXT NOT NULL DEFAULT 'shared'"))
+    connection.execute(text("UPDATE exchanges SET bodies = 'plain'"))
+    connection.execute(text("CREATE INDEX exchanges_by_route_and_time ON exchanges (route, received_at_us)"))
+    body_keys.create(connection)
+
+
+def _to_3(connection: Connection) -> None:
+    """Count in the accounts what the gateway refused; of the time before nothing is known."""
+    connection.execute(text("ALTER TABLE accounts ADD COLUMN refused TEXT NOT NULL DEFAULT '{}'"))
+
+
+STEPS: Mapping[int, Callable[[Connection], None]] = {2: _to_2, 3: _to_3}
+
+
+def _version(connection: Connection) -> int:
+    if connection.dialect.name == "sqlite":
+        return int(connection.execute(text("PRAGMA user_version")).scalar_one())
+    connection.execute(text("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)"))
+    return int(connection.execute(text("SELECT max(version) FROM schema_version")).scalar_one() or 0)
+
+
+def _set_version(connection: Connection) -> None:
+    if connection.dialect.name == "sqlite":
+        connection.execute(text(f"PRAGMA user_version = {SCHEMA_VERSION}"))
+        return
+    connection.execute(text("DELETE FROM schema_version"))
+    connection.execute(text("INSERT INTO schema_version VALUES (:version)"), {"version": SCHEMA_VERSION})

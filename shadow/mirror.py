@@ -1,0 +1,368 @@
+"""The mirror: send a copy of what the client asked to the backend that did not answer it, and keep both answers.
+
+Theory of operation. ``tap`` is called on the event loop after the client has its answer. It either counts the
+exchange as skipped or puts it into the bounded queue; it never awaits and never raises. ``max_concurrent`` workers
+take jobs from the queue. A job makes the shadow call, then, when sampled, the control call (one after the other, so
+that the second does not disturb the latency of the first). Then a task of its own saves it, at most ``SAVES_AT_ONCE``
+of them, and its worker goes on: a slow store takes no place of a call, and has enough to write to write in batches.
+Whatever happens, a job is settled exactly once: counted as recorded or under one reason, its bytes given back to the
+budget.
+
+A job keeps the targets it was tapped with, whatever ``configure`` brings later. On ``aclose`` new exchanges are
+counted as ``shutdown``, the rest drains until the deadline, calls still under way are then cut, but a save that has
+begun is waited for: a row that is written must be a row that is counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+import httpx
+
+from shadow.account import Account, AccountSnapshot, Stamp
+from shadow.breaker import Breaker
+from shadow.call import Caller, Target
+from shadow.errors import StoreError, StreamFull
+from shadow.exchange import Exchange, FailureKind, Role, SkipReason
+from shadow.lanes import Lanes
+from shadow.rule import MirrorLimits, ShadowRule
+from shadow.selection import wants_control
+from shadow.spool import is_whole, let_go
+from shadow.tee import ByteBudget, Disk
+
+SAVE_GRACE_S = 15.0
+"""How long ``aclose`` waits for a save that has begun; above the store's own wait for a locked database."""
+
+SAVES_AT_ONCE = 128
+"""Exchanges that the store is given at once, as many as it writes in one batch; the others wait with the workers."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorRoute:
+    """The pair of backends of one route, by name, and its rule."""
+
+    baseline: str
+    candidate: str
+    rule: ShadowRule
+
+
+class ExchangeStore(Protocol):
+    """Where exchanges go. The implementation redacts, and answers in bounded time."""
+
+    async def save(
+        self, exchange: Exchange, secret_names: frozenset[str] = frozenset(), stamp: Stamp | None = None
+    ) -> int:
+        """Write the exchange, with the account that the stamp is of, and return its sequence. Raises ``StoreError``."""
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    exchange: Exchange
+    rule: ShadowRule
+    target: Target
+    baseline: Target
+    breaker: Breaker
+
+
+class Mirror:
+    """Mirrors exchanges in the background. Owned by the gateway's lifespan: ``start``, then ``aclose``.
+
+    ``budget`` is the one that the tees reserved from: every tapped exchange hands its reservation over. ``transport``
+    is not closed here; its pool must allow ``limits.max_concurrent`` connections per server and must not retry.
+    Without one nobody is called here: the store is then what hands the exchanges on to those who do. ``stamp`` returns
+    the account of the exchange's run and route as of now, to be stored with it; ``settled`` is told, once for each
+    exchange, that it is recorded (``None``) or why it is not.
+    Large answers go to ``disk``.
+    """
+
+    def __init__(
+        self,
+        *,
+        transport: httpx.AsyncBaseTransport | None,
+        store: ExchangeStore,
+        budget: ByteBudget,
+        limits: MirrorLimits,
+        clock: Callable[[], float],
+        rng: random.Random,
+        stamp: Callable[[Exchange], Stamp] | None = None,
+        settled: Callable[[Exchange, SkipReason | None], None] | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        self._stamp = stamp
+        self._disk = disk
+        self._settled = settled
+        self._caller = Caller(transport, budget, clock, rng, disk) if transport is not None else None
+        self._store = store
+        self._budget = budget
+        self._limits = limits
+        self._clock = clock
+        self._routes: Mapping[str, MirrorRoute] = {}
+        self._targets: Mapping[str, Target] = {}
+        self._breakers: Mapping[str, Breaker] = {}
+        self._accounts: dict[str, Account] = {}
+        self._lanes: Lanes[_Job] = Lanes(limits.max_queued)
+        self._queued = asyncio.Semaphore(0)
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._pending = 0
+        self._defects = 0
+        self._store_works = True
+        self._workers: list[asyncio.Task[None]] = []
+        self._saving: set[asyncio.Task[None]] = set()
+        self._save_places = asyncio.Semaphore(SAVES_AT_ONCE if transport is not None else limits.max_concurrent)
+        self._closed = False
+        self._stopping = False
+
+    def configure(self, routes: Mapping[str, MirrorRoute], targets: Mapping[str, Target]) -> None:
+        """Replace routes and targets at once. Raises ``ValueError``, changing nothing, when a route names no target.
+
+        A target that stays the same keeps the state of its breaker.
+        """
+        for name, route in routes.items():
+            missing = {route.baseline, route.candidate} - targets.keys()
+            if missing:
+                raise ValueError(f"route {name!r} names an unknown target: {', '.join(sorted(missing))}")
+        self._breakers = {
+            name: self._breakers[name]
+            if self._targets.get(name) == target
+            else Breaker(self._limits.breaker_failures, self._limits.breaker_reset_s)
+            for name, target in targets.items()
+        }
+        self._routes, self._targets = dict(routes), dict(targets)
+        for name in routes:
+            self._accounts.setdefault(name, Account())
+
+    def tap(self, exchange: Exchange) -> None:
+        """Take over an exchange and the bytes reserved for it. Never waits, never raises."""
+        try:
+            self._accept(exchange)
+        except Exception:
+            self._note_defect("tap failed", exchange)
+
+    async def start(self) -> None:
+        """Start the workers."""
+        self._workers = [
+            asyncio.create_task(self._work(), name=f"mirror-worker-{number}")
+            for number in range(self._limits.max_concurrent)
+        ]
+
+    async def drain(self) -> None:
+        """Wait until nothing is in flight."""
+        await self._idle.wait()
+
+    async def aclose(self, deadline_s: float) -> None:
+        """Drain for at most ``deadline_s``, count what is left as ``shutdown``, and end the workers."""
+        self._closed = True
+        if self._workers:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(deadline_s):
+                    await self.drain()
+        self._stopping = True
+        for job in self._lanes.drain():
+            self._settle(job, SkipReason.SHUTDOWN)
+        for worker in self._workers:
+            worker.cancel()
+        await _join([*self._workers, *self._saving])
+        self._workers = []
+
+    def accounts(self) -> Mapping[str, AccountSnapshot]:
+        """Return the account of every route seen so far."""
+        return {name: account.snapshot() for name, account in self._accounts.items()}
+
+    def skipped(self, route: str) -> Mapping[SkipReason, int]:
+        """Return what of one route was skipped, by reason."""
+        account = self._accounts.get(route)
+        return account.snapshot().skipped if account is not None else {}
+
+    def status(self) -> dict[str, object]:
+        """Return what the mirror holds and does now, as plain values for the status page.
+
+        ``in_flight`` includes what is queued; ``defects`` counts errors of our own that were caught and logged.
+        """
+        return {
+            "queued": len(self._lanes),
+            "in_flight": self._pending,
+            "budget_used_bytes": self._budget.used_bytes,
+            "budget_total_bytes": self._budget.total_bytes,
+            "disk_used_bytes": self._disk.used_bytes if self._disk is not None else 0,
+            "breakers": {name: breaker.state.value for name, breaker in self._breakers.items()},
+            "store_works": self._store_works,
+            "defects": self._defects,
+        }
+
+    def _accept(self, exchange: Exchange) -> None:
+        job = self._plan(exchange)
+        account = self._accounts.get(exchange.route)
+        if account is None:
+            account = self._accounts[exchange.route] = Account()
+        if isinstance(job, SkipReason):
+            account.skip(job)
+            self._release(exchange)
+            self._tell(exchange, job)
+            return
+        account.begin()
+        self._pending += 1
+        self._idle.clear()
+        displaced = self._lanes.offer(exchange.route, job)
+        if displaced is None:
+            self._queued.release()
+        else:
+            self._settle(displaced, SkipReason.QUEUE_FULL)
+
+    def _plan(self, exchange: Exchange) -> _Job | SkipReason:
+        if exchange.skipped is not None:
+            return exchange.skipped
+        if self._closed:
+            return SkipReason.SHUTDOWN
+        route = self._routes.get(exchange.route)
+        if route is None:  # removed by a reload while the request was under way: nothing asks for a mirror any more
+            return SkipReason.NOT_SAMPLED
+        others = {route.baseline: route.candidate, route.candidate: route.baseline}
+        other = others.get(exchange.primary.backend)
+        if other is None:
+            return SkipReason.FELL_BACK
+        if exchange.request.body.size_bytes and exchange.request.body.chunks is None:
+            return SkipReason.BUDGET_FULL
+        if self._breakers[other].blocks(self._clock()):
+            return SkipReason.BREAKER_OPEN
+        return _Job(exchange, route.rule, self._targets[other], self._targets[route.baseline], self._breakers[other])
+
+    async def _work(self) -> None:
+        while not self._stopping:
+            await self._queued.acquire()
+            await self._serve_next()
+
+    async def _serve_next(self) -> None:
+        # A call of its own, so that a waiting worker holds no reference to the bodies of its last job.
+        job = self._lanes.take()
+        try:
+            await self._serve(job)
+        except Exception:
+            self._note_defect("mirroring failed", job.exchange)
+
+    async def _serve(self, job: _Job) -> None:
+        outcome: SkipReason | None = SkipReason.LOST
+        try:
+            outcome = await self._make_pair(job)
+            if outcome is None:
+                await self._save_places.acquire()
+        except asyncio.CancelledError:
+            outcome = SkipReason.SHUTDOWN
+            raise
+        finally:
+            if outcome is not None:
+                self._settle(job, outcome)
+        if outcome is None:
+            saving = asyncio.create_task(self._keep(job), name="mirror-save")
+            self._saving.add(saving)
+            saving.add_done_callback(self._saving.discard)
+
+    async def _make_pair(self, job: _Job) -> SkipReason | None:
+        if not (await is_whole(job.exchange.request.body) and await is_whole(job.exchange.primary.body)):
+            return SkipReason.BUDGET_FULL  # the disk that they were to wait on failed
+        if not job.breaker.admit(self._clock()):
+            return SkipReason.BREAKER_OPEN
+        if self._caller is not None:
+            await self._call_shadow(job, self._caller)
+            await self._call_control(job, self._caller)
+        return None
+
+    async def _call_shadow(self, job: _Job, caller: Caller) -> None:
+        try:
+            shadow = await caller.observe(job.exchange, job.target, job.rule, Role.SHADOW)
+        except BaseException:
+            job.breaker.abandon()
+            raise
+        if shadow.failure is not None and shadow.failure.kind is FailureKind.CONNECT:
+            job.breaker.fail(self._clock())
+        else:
+            job.breaker.succeed()
+        job.exchange = job.exchange.with_leg(Role.SHADOW, shadow)
+
+    async def _call_control(self, job: _Job, caller: Caller) -> None:
+        if wants_control(job.rule, job.exchange.id):
+            control = await caller.observe(job.exchange, job.baseline, job.rule, Role.CONTROL)
+            job.exchange = job.exchange.with_leg(Role.CONTROL, control)
+
+    async def _keep(self, job: _Job) -> None:
+        outcome: SkipReason | None = SkipReason.LOST
+        try:
+            outcome = await self._save(job)
+        except asyncio.CancelledError:
+            outcome = SkipReason.SHUTDOWN
+            raise
+        except Exception:
+            self._note_defect("saving failed", job.exchange)
+        finally:
+            self._save_places.release()
+            self._settle(job, outcome)
+
+    async def _save(self, job: _Job) -> SkipReason | None:
+        try:
+            stamp = self._stamp(job.exchange) if self._stamp is not None else None
+            await self._store.save(job.exchange, job.rule.secret_names, stamp)
+        except StreamFull:
+            return SkipReason.QUEUE_FULL
+        except StoreError as error:
+            self._note_store(works=False, detail=str(error))
+            return SkipReason.STORE_FAILED
+        self._note_store(works=True)
+        return None
+
+    def _settle(self, job: _Job, reason: SkipReason | None) -> None:
+        account = self._accounts[job.exchange.route]
+        if reason is None:
+            account.record()
+        else:
+            account.drop(reason)
+        self._pending -= 1
+        if not self._pending:
+            self._idle.set()
+        self._release(job.exchange)
+        self._tell(job.exchange, reason)
+
+    def _tell(self, exchange: Exchange, reason: SkipReason | None) -> None:
+        if self._settled is not None:
+            self._settled(exchange, reason)
+
+    def _release(self, exchange: Exchange) -> None:
+        let_go(exchange.request.body)
+        for leg in (exchange.primary, exchange.shadow, exchange.control):
+            if leg is not None:
+                let_go(leg.body)
+        try:
+            self._budget.release(exchange.held_bytes)
+        except ValueError:  # never reserved: a defect, but no reason to stop whoever settles
+            self._note_defect("budget out of balance", exchange)
+
+    def _note_store(self, *, works: bool, detail: str = "") -> None:
+        # One line per change of state: an outage under load must not flood the log.
+        if works is not self._store_works:
+            self._store_works = works
+            _log.log(
+                logging.INFO if works else logging.ERROR,
+                "the store %s",
+                "works again" if works else f"failed, exchanges are lost: {detail}",
+            )
+
+    def _note_defect(self, event: str, exchange: Exchange) -> None:
+        self._defects += 1
+        _log.exception("%s (exchange %s)", event, exchange.id)
+
+
+async def _join(tasks: list[asyncio.Task[None]]) -> None:
+    if not tasks:
+        return
+    _, stuck = await asyncio.wait(tasks, timeout=SAVE_GRACE_S)
+    for task in stuck:
+        task.cancel()
+    if stuck:
+        await asyncio.wait(stuck)

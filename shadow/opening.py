@@ -1,0 +1,63 @@
+"""Open a store whole: its database, its keys, the place of its large bodies. What writes and what reads share this."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine
+
+from shadow.adoption import adopt, delete_old_files, old_root
+from shadow.database import LOCK_TIMEOUT_S, open_database
+from shadow.master_key import default_source, read_master_key
+from shadow.objects import Objects, open_objects
+from shadow.vault import Vault
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a store is. ``bodies`` is a folder or ``s3://…``; ``key`` is ``file:PATH`` or ``env:NAME``, a file beside
+    the SQLite database if left out."""
+
+    url: str = field(repr=False)
+    bodies: str | Path
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The three parts of an open store."""
+
+    engine: Engine
+    vault: Vault
+    objects: Objects
+
+
+def open_parts(
+    place: Place, environ: Mapping[str, str] | None = None, *, lock_timeout_s: float = LOCK_TIMEOUT_S
+) -> Opened:
+    """Open, and where needed create, migrate or take over the store at ``place``. Blocks.
+
+    Raises ``StoreError``: ``SchemaTooNew``, or ``KeyUnusable`` when its key is missing or another one.
+    """
+    objects = open_objects(place.bodies)
+    engine = open_database(place.url, lock_timeout_s=lock_timeout_s)
+    root = old_root(objects, place.bodies)
+
+    def master_key(may_create: bool) -> bytes:
+        source = place.key or default_source(place.url)
+        return read_master_key(source, os.environ if environ is None else environ, may_create=may_create)
+
+    def take_over(vault: Vault, connection: Connection) -> None:
+        adopt(vault, connection, objects, root)
+
+    try:
+        vault = Vault.open(engine, master_key, take_over)
+    except BaseException:
+        engine.dispose()
+        raise
+    if root is not None:
+        delete_old_files(root)
+    return Opened(engine, vault, objects)

@@ -1,0 +1,82 @@
+"""Take secrets out of an exchange before it is written: header fields, query parameters, JSON paths of bodies. Applied
+by the store itself, so that no caller can forget it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from urllib.parse import unquote_to_bytes
+
+from shadow.exchange import Body, Exchange, Headers, Observation
+from shadow.json_redaction import MAX_BYTES, Unreadable, is_binary, parse_path, redact_content
+from shadow.rule import is_secret
+
+REDACTED = b"[redacted]"
+
+_PARAMETER = re.compile(rb"(?<=[?&])([^=&#]*)=([^&#]*)")
+
+
+def redact(exchange: Exchange, secret_names: frozenset[str] = frozenset(), json_paths: Sequence[str] = ()) -> Exchange:
+    """Return the exchange with the values of secret header fields, query parameters and JSON paths replaced.
+
+    Names, order and all else stay; a body's hash and size remain those of what crossed. ``secret_names`` (lower case)
+    are secret beside those that ``is_secret`` knows. A body in which ``json_paths`` cannot be looked for loses its
+    chunks.
+    """
+    steps = [parse_path(path) for path in json_paths]
+
+    def secret(name: bytes) -> bool:
+        text = name.decode("latin-1").lower()
+        return text in secret_names or is_secret(text)
+
+    request = exchange.request
+
+    def content(body: Body) -> Body:
+        return _redact_body(body, steps) if steps else body
+
+    leg = partial(_redact_observation, secret=secret, content=content)
+    return replace(
+        exchange,
+        request=replace(
+            request,
+            target=_redact_query(request.target, secret),
+            headers=_redact_headers(request.headers, secret),
+            body=content(request.body),
+        ),
+        primary=leg(exchange.primary),
+        shadow=exchange.shadow and leg(exchange.shadow),
+        control=exchange.control and leg(exchange.control),
+    )
+
+
+def _redact_headers(headers: Headers, secret: Callable[[bytes], bool]) -> Headers:
+    return tuple((name, REDACTED if secret(name) else value) for name, value in headers)
+
+
+def _redact_query(target: bytes, secret: Callable[[bytes], bool]) -> bytes:
+    def cover(match: re.Match[bytes]) -> bytes:
+        return match[1] + b"=" + REDACTED if secret(unquote_to_bytes(match[1])) else match[0]
+
+    return _PARAMETER.sub(cover, target)
+
+
+def _redact_observation(
+    observation: Observation, secret: Callable[[bytes], bool], content: Callable[[Body], Body]
+) -> Observation:
+    body = None if observation.body is None else content(observation.body)
+    return replace(observation, headers=_redact_headers(observation.headers, secret), body=body)
+
+
+def _redact_body(body: Body, paths: Sequence[tuple[str | int, ...]]) -> Body:
+    if body.chunks is None or is_binary(body.media_type, next(iter(body), b"")):
+        return body
+    if body.size_bytes > MAX_BYTES:
+        return replace(body, chunks=None, on_disk=False)
+    content = b"".join(body.chunks)
+    try:
+        redacted = redact_content(content, body.media_type, body.content_encoding, paths)
+    except Unreadable:
+        return replace(body, chunks=None, on_disk=False)
+    return body if redacted is content else replace(body, chunks=(redacted,), content_encoding="", on_disk=False)

@@ -1,0 +1,248 @@
+"""Keep large bodies on disk while they wait to be mirrored, so that ten-megabyte pictures do not fill the memory.
+
+Theory of operation. The loop never touches a file: it hands chunks to one writer thread through a queue that cannot
+make it wait. The queue needs no bound of its own, because each chunk in it is reserved in the budget of memory until it
+is written; a disk that is too slow therefore shows as a full budget, and so does a disk that has no room, which
+``total_bytes`` bounds beforehand. Files are anonymous: they have no name, are the owner's alone (0600), and the kernel
+removes them however the process ends.
+
+A ``SpoolFile`` is *writing*, then *finished* (``finish`` handed its content out as ``SpooledChunks``) and at last
+*closed*. Closing twice is allowed, reading afterwards is an ``OSError``. Reading blocks on the disk: do it in a thread,
+or with ``blocks``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import queue
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import Future
+from typing import IO, overload
+
+from shadow.exchange import Body
+from shadow.tee import ByteBudget
+
+BLOCK_BYTES = 256 * 1024
+
+_log = logging.getLogger(__name__)
+
+Job = Callable[[], None]
+
+
+class Spool:
+    """All spooled bodies of one process. Built on the running loop, ended by ``aclose`` after all its files are closed.
+
+    A body that grows over ``above_bytes`` goes to a file that ``open_file`` opens, on the writer's thread; all files
+    together hold at most ``total_bytes``. ``memory`` is the budget that the tees reserve from.
+    """
+
+    def __init__(
+        self,
+        memory: ByteBudget,
+        *,
+        above_bytes: int,
+        total_bytes: int,
+        open_file: Callable[[], IO[bytes]] | None = None,
+    ) -> None:
+        self.above_bytes = above_bytes
+        self.memory = memory
+        self.disk = ByteBudget(total_bytes)
+        self.open_file = open_file or nameless_files(None)
+        self._loop = asyncio.get_running_loop()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._broken = False
+        self._thread = threading.Thread(target=self._run, name="spool-writer", daemon=True)
+        self._thread.start()
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of the disk that are taken now."""
+        return self.disk.used_bytes
+
+    def create(self) -> SpoolFile:
+        """Return a file that is opened with its first chunk."""
+        return SpoolFile(self)
+
+    async def aclose(self) -> None:
+        """End the writer after what it was given."""
+        self._jobs.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def submit(self, job: Job) -> None:
+        """Let the writer thread do the job after all before it. Never waits."""
+        self._jobs.put(job)
+
+    def give_back(self, budget: ByteBudget, size_bytes: int) -> None:
+        """Release bytes of a budget, from the writer thread: budgets belong to the loop."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody counts any more
+            self._loop.call_soon_threadsafe(budget.release, size_bytes)
+
+    def note(self, error: OSError | None) -> None:
+        """Say once when the disk begins to fail, and once when it works again."""
+        if self._broken is (error is None):
+            self._broken = error is not None
+            text = f"fails ({error.strerror}): large bodies are not mirrored" if error else "works again"
+            _log.log(logging.ERROR if error else logging.INFO, "spooling to disk %s", text)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+
+def nameless_files(folder: str | None) -> Callable[[], IO[bytes]]:
+    """Return what opens a nameless file in the folder, the system's place for temporary files when ``None``."""
+    return lambda: tempfile.TemporaryFile(dir=folder, buffering=0)
+
+
+class SpoolFile:
+    """One body on its way to the disk. All methods are the loop's and return at once."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._content = _Content(spool)
+        self._reserved_bytes = 0
+        self._closed = False
+
+    def append(self, chunks: Sequence[bytes]) -> bool:
+        """Take the chunks, and with them their reservation in the memory's budget; take nothing where the disk's is
+        full."""
+        size_bytes = sum(map(len, chunks))
+        if not self._spool.disk.try_reserve(size_bytes):
+            return False
+        self._reserved_bytes += size_bytes
+        self._spool.submit(lambda: self._content.write(chunks, size_bytes))
+        return True
+
+    def finish(self) -> SpooledChunks:
+        """Return what was written, to be read once it is ``ready``; whoever holds it closes it."""
+        self._spool.submit(self._content.end)
+        return SpooledChunks(self, self._content, self._reserved_bytes)
+
+    def sha256(self) -> str:
+        """Return the digest of what was written, also after ``close``; waits until all is. Raises ``OSError``."""
+        return self._content.sha256()
+
+    def close(self) -> None:
+        """Remove the file and give its bytes back."""
+        if not self._closed:
+            self._closed = True
+            size_bytes = self._reserved_bytes
+            self._spool.submit(lambda: self._content.close(size_bytes))
+
+
+class SpooledChunks(Sequence[bytes]):
+    """The content of a spooled body in blocks of ``BLOCK_BYTES``. Reading blocks on the disk and raises ``OSError``."""
+
+    def __init__(self, file: SpoolFile, content: _Content, size_bytes: int) -> None:
+        self._file = file
+        self._content = content
+        self._size_bytes = size_bytes
+
+    async def ready(self) -> bool:
+        """Wait until everything is written; ``False`` when the disk failed."""
+        return await asyncio.wrap_future(self._content.whole)
+
+    async def blocks(self) -> AsyncIterator[bytes]:
+        """Read without blocking the loop."""
+        for index in range(len(self)):
+            yield await asyncio.to_thread(self._block, index)
+
+    def close(self) -> None:
+        """Remove the file. A read that is under way ends well."""
+        self._file.close()
+
+    def __len__(self) -> int:
+        return -(-self._size_bytes // BLOCK_BYTES)
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(index, slice):
+            return [self._block(each) for each in range(len(self))[index]]
+        return self._block(range(len(self))[index])
+
+    def __iter__(self) -> Iterator[bytes]:
+        for index in range(len(self)):
+            yield self._block(index)
+
+    def _block(self, index: int) -> bytes:
+        if not self._content.whole.result():
+            raise OSError("the body could not be written to the disk")
+        at = index * BLOCK_BYTES
+        return self._content.read(at, min(BLOCK_BYTES, self._size_bytes - at))
+
+
+class _Content:
+    """The file itself. ``write``, ``end`` and ``close`` are the writer thread's; ``read`` may be called from any."""
+
+    def __init__(self, spool: Spool) -> None:
+        self.whole: Future[bool] = Future()
+        self.whole.set_running_or_notify_cancel()  # whoever gives up waiting must not cancel it for the others
+        self._spool = spool
+        self._digest = hashlib.sha256()  # here and not in the tee: it takes a millisecond of the loop for a megabyte
+        self._file: IO[bytes] | None = None
+        self._failed = False
+        self._lock = threading.Lock()  # so that no file is closed, and its number given to another, under a read
+
+    def write(self, chunks: Sequence[bytes], size_bytes: int) -> None:
+        try:
+            if not self._failed:
+                self._write(chunks)
+                self._spool.note(None)
+        except OSError as error:
+            self._failed = True
+            self._spool.note(error)
+        finally:
+            self._spool.give_back(self._spool.memory, size_bytes)
+
+    def _write(self, chunks: Sequence[bytes]) -> None:
+        if self._file is None:
+            self._file = self._spool.open_file()
+        for chunk in chunks:
+            self._digest.update(chunk)
+            view = memoryview(chunk)
+            while view:
+                view = view[os.write(self._file.fileno(), view) :]
+
+    def end(self) -> None:
+        self.whole.set_result(not self._failed)
+
+    def sha256(self) -> str:
+        if not self.whole.result():
+            raise OSError("the body could not be written to the disk")
+        return self._digest.hexdigest()
+
+    def close(self, size_bytes: int) -> None:
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+            self._file = None
+        self._spool.give_back(self._spool.disk, size_bytes)
+
+    def read(self, at: int, size_bytes: int) -> bytes:
+        with self._lock:
+            if self._file is None:
+                raise OSError("the body is no longer on the disk")
+            block = os.pread(self._file.fileno(), size_bytes, at)
+        if len(block) != size_bytes:
+            raise OSError("the body is not whole on the disk")
+        return block
+
+
+async def is_whole(body: Body | None) -> bool:
+    """Wait for a body that goes to the disk; ``False`` when it did not all get there."""
+    return body is None or not isinstance(body.chunks, SpooledChunks) or await body.chunks.ready()
+
+
+def let_go(body: Body | None) -> None:
+    """Close a body's file, if it has one."""
+    if body is not None and isinstance(body.chunks, SpooledChunks):
+        body.chunks.close()

@@ -1,0 +1,130 @@
+"""The stream of exchanges in Redis, between many gateways and many workers. Redis 6.2 or newer.
+
+An entry holds one parcel. Whoever adds asks for room first, in the same script, so that neither length nor bytes ever
+exceed their bounds; whoever is done with an entry acknowledges, deletes and uncounts it in one script, once.
+``pending`` counts, for each run of a gateway and route, the entries that are there: what a gateway added and is neither
+there nor stored was lost with a Redis that died.
+
+All keys carry one hash tag, so that they live on the same node of a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ResponseError
+
+from shadow.transit import Parcel
+
+STREAM, BYTES, PENDING = "{crossfade}:exchanges", "{crossfade}:bytes", "{crossfade}:pending"
+GROUP = "workers"
+CONNECT_TIMEOUT_S = 1.0
+TIMEOUT_S = 3.0
+
+_ADD = """
+if redis.call('XLEN', KEYS[1]) >= tonumber(ARGV[1]) then return 0 end
+if tonumber(redis.call('GET', KEYS[2]) or '0') + tonumber(ARGV[3]) > tonumber(ARGV[2]) then return 0 end
+redis.call('XADD', KEYS[1], '*', 'id', ARGV[5], 'day', ARGV[6], 'size', ARGV[3], 'owner', ARGV[4], 'sealed', ARGV[7])
+redis.call('INCRBY', KEYS[2], ARGV[3])
+redis.call('HINCRBY', KEYS[3], ARGV[4], 1)
+return 1
+"""
+
+_DONE = """
+if redis.call('XACK', KEYS[1], ARGV[1], ARGV[2]) == 0 then return 0 end
+redis.call('XDEL', KEYS[1], ARGV[2])
+redis.call('DECRBY', KEYS[2], ARGV[3])
+if redis.call('HINCRBY', KEYS[3], ARGV[4], -1) <= 0 then redis.call('HDEL', KEYS[3], ARGV[4]) end
+return 1
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A parcel in the stream. ``owner`` is the run and route that it counts for."""
+
+    key: str
+    owner: str
+    parcel: Parcel
+
+
+class Stream:
+    """One connection pool to the stream. Every method raises ``RedisError`` in bounded time."""
+
+    def __init__(self, url: str, *, max_length: int, max_bytes: int) -> None:
+        self._redis: Any = Redis.from_url(
+            url,
+            socket_connect_timeout=CONNECT_TIMEOUT_S,
+            socket_timeout=TIMEOUT_S,
+            retry=Retry(NoBackoff(), 0),
+        )
+        self._max_length = max_length
+        self._max_bytes = max_bytes
+        self._add = self._redis.register_script(_ADD)
+        self._done = self._redis.register_script(_DONE)
+
+    async def ping(self) -> None:
+        """See that Redis answers."""
+        await self._redis.ping()
+
+    async def add(self, parcel: Parcel, owner: str) -> bool:
+        """Add the parcel; ``False`` when there is no room. After an error it may have been added or not."""
+        bounds = (self._max_length, self._max_bytes)
+        told = (parcel.size_bytes, owner, parcel.exchange_id, parcel.day, parcel.sealed)
+        return bool(await self._add(keys=[STREAM, BYTES, PENDING], args=[*bounds, *told]))
+
+    async def pending(self, owners: list[str]) -> dict[str, int]:
+        """Return how many entries are there of each owner."""
+        if not owners:
+            return {}
+        counts = await self._redis.hmget(PENDING, owners)
+        return {owner: int(count or 0) for owner, count in zip(owners, counts, strict=True)}
+
+    async def found_group(self) -> None:
+        """Make the group of workers, where there is none."""
+        try:
+            await self._redis.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
+        except ResponseError as error:
+            if not str(error).startswith("BUSYGROUP"):
+                raise
+
+    async def read(self, worker: str, count: int, wait_s: float) -> list[Entry]:
+        """Take the next entries that nobody was given yet; wait for the first."""
+        answer = await self._redis.xreadgroup(GROUP, worker, {STREAM: ">"}, count=count, block=int(wait_s * 1000))
+        return [_entry(key, fields) for _, entries in answer or () for key, fields in entries]
+
+    async def claim(self, worker: str, count: int, idle_s: float) -> list[Entry]:
+        """Take over entries that somebody was given so long ago and is not done with."""
+        answer = await self._redis.xautoclaim(STREAM, GROUP, worker, int(idle_s * 1000), count=count)
+        return [_entry(key, fields) for key, fields in answer[1] if fields]
+
+    async def deliveries(self, entry: Entry) -> int:
+        """Return how often the entry was given to a worker."""
+        (told,) = await self._redis.xpending_range(STREAM, GROUP, entry.key, entry.key, 1) or [{"times_delivered": 0}]
+        return int(told["times_delivered"])
+
+    async def done(self, entry: Entry) -> bool:
+        """Remove the entry; ``False`` when it is gone already."""
+        return bool(
+            await self._done(
+                keys=[STREAM, BYTES, PENDING], args=[GROUP, entry.key, entry.parcel.size_bytes, entry.owner]
+            )
+        )
+
+    async def length(self) -> int:
+        """Return how many entries are there."""
+        return int(await self._redis.xlen(STREAM))
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._redis.aclose()
+
+
+def _entry(key: bytes, fields: Mapping[bytes, bytes]) -> Entry:
+    parcel = Parcel(fields[b"id"].decode(), fields[b"day"].decode(), fields[b"sealed"], int(fields[b"size"]))
+    return Entry(key.decode(), fields[b"owner"].decode(), parcel)

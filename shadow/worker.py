@@ -1,0 +1,174 @@
+"""Takes exchanges from the stream, has them mirrored and stored, and tells the stream when each is done.
+
+Theory of operation. A worker takes as many entries as it can call at once, first those that another was given too long
+ago (it died), then new ones. An entry is *taken*, its bodies are reserved and loaded, and the mirror has it; when the
+exchange is stored the entry is *done*. At least once: a worker that dies between the two leaves an entry that is
+mirrored again, and the store keeps an exchange once by its id. An entry that was given ``MAX_DELIVERIES`` times, or
+that can never be opened, is given up: its gateway then finds it neither there nor recorded and counts it as lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from redis.exceptions import RedisError
+
+from shadow.account import Stamp
+from shadow.errors import CorruptBody, StoreError
+from shadow.exchange import Exchange, SkipReason
+from shadow.opening import Opened
+from shadow.stream import Entry, Stream
+from shadow.tee import ByteBudget
+from shadow.transit import Unpacked, unpack
+
+MAX_DELIVERIES = 5
+WAIT_S = 1.0
+REST_S = 1.0
+TRY_AGAIN = frozenset({SkipReason.STORE_FAILED, SkipReason.SHUTDOWN, SkipReason.LOST})
+"""Reasons of the mirror's after which the entry stays in the stream, for another attempt."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    entry: Entry
+    unpacked: Unpacked
+
+
+class Worker:
+    """Built on the running loop. ``tap`` is the mirror's, which tells ``settled`` about each exchange; ``stamp_of`` is
+    for the mirror as well. ``budget`` is shared with the mirror, which releases what is reserved here."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        parts: Opened,
+        budget: ByteBudget,
+        *,
+        name: str,
+        at_once: int,
+        claim_after_s: float,
+    ) -> None:
+        self._stream = stream
+        self._parts = parts
+        self._budget = budget
+        self._name = name
+        self._at_once = at_once
+        self._claim_after_s = claim_after_s
+        self._taken: dict[str, _Taken] = {}
+        self._changed = asyncio.Event()
+        self._finished: asyncio.Queue[_Taken] = asyncio.Queue()
+        self._troubled = False
+        self._pause = False
+        self.stopping = False
+        self.done_count = 0
+
+    def stamp_of(self, exchange: Exchange) -> Stamp:
+        """Return the stamp that came with the exchange."""
+        return self._taken[exchange.id].unpacked.stamp
+
+    def settled(self, exchange: Exchange, reason: SkipReason | None) -> None:
+        """Take note of what became of an exchange; called by the mirror."""
+        taken = self._taken.pop(exchange.id)
+        if reason in TRY_AGAIN:
+            self._pause = reason is SkipReason.STORE_FAILED
+        else:
+            self._finished.put_nowait(taken)
+        self._changed.set()
+
+    async def run(self, tap: Callable[[Exchange], None]) -> None:
+        """Take entries until ``stopping``; then return, leaving what is under way to the mirror."""
+        while not self.stopping:
+            try:
+                await self._stream.found_group()
+                while not self.stopping:
+                    await self._take_some(tap)
+            except (RedisError, OSError) as error:
+                self._note(error)
+                await asyncio.sleep(REST_S)
+
+    async def report(self) -> None:
+        """Tell the stream what is done, for as long as this runs."""
+        while True:
+            await self._report_one(await self._finished.get())
+
+    async def flush(self) -> None:
+        """Tell the stream what is left to tell, after the mirror has ended."""
+        with suppress(RedisError, OSError):
+            while not self._finished.empty():
+                await self._stream.done(self._finished.get_nowait().entry)
+
+    async def _take_some(self, tap: Callable[[Exchange], None]) -> None:
+        free = self._at_once - len(self._taken)
+        if not free or self._pause:
+            self._pause = False
+            self._changed.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), REST_S)
+            return
+        claimed = await self._stream.claim(self._name, free, self._claim_after_s)
+        entries = claimed or await self._stream.read(self._name, free, WAIT_S)
+        self._note(None)
+        for entry in entries:
+            if entry in claimed and await self._stream.deliveries(entry) > MAX_DELIVERIES:
+                await self._give_up(entry, "it was tried too often")
+            else:
+                await self._begin(entry, tap)
+
+    async def _begin(self, entry: Entry, tap: Callable[[Exchange], None]) -> None:
+        if entry.parcel.exchange_id in self._taken:
+            return  # given to us a second time while the first is under way
+        if entry.parcel.size_bytes > self._budget.total_bytes:
+            await self._give_up(entry, "it is larger than mirror.byte_budget_bytes of this worker")
+            return
+        # Before it is loaded: answers of other calls reserve from the same budget meanwhile.
+        while not self._budget.try_reserve(entry.parcel.size_bytes):
+            self._changed.clear()
+            await self._changed.wait()
+        held_bytes = 0
+        try:
+            unpacked = await asyncio.to_thread(unpack, entry.parcel, self._parts)
+            held_bytes = unpacked.exchange.held_bytes
+        except CorruptBody as error:
+            await self._give_up(entry, str(error))
+            return
+        except (StoreError, OSError) as error:
+            _log.error("exchange %s cannot be loaded now: %s", entry.parcel.exchange_id, error)
+            self._pause = True
+            return
+        finally:
+            self._budget.release(entry.parcel.size_bytes - held_bytes)
+        self._taken[entry.parcel.exchange_id] = _Taken(entry, unpacked)
+        tap(unpacked.exchange)
+
+    async def _give_up(self, entry: Entry, why: str) -> None:
+        _log.error("exchange %s is given up: %s", entry.parcel.exchange_id, why)
+        await self._stream.done(entry)
+
+    async def _report_one(self, taken: _Taken) -> None:
+        while True:
+            try:
+                await self._stream.done(taken.entry)
+            except (RedisError, OSError) as error:
+                self._note(error)
+                await asyncio.sleep(REST_S)
+            else:
+                break
+        self.done_count += 1
+        with suppress(StoreError, OSError):  # else they go with their day
+            await asyncio.to_thread(self._parts.objects.delete, taken.unpacked.objects)
+
+    def _note(self, error: Exception | None) -> None:
+        # One line per change of state.
+        if self._troubled is (error is None):
+            self._troubled = error is not None
+            _log.log(
+                logging.ERROR if error else logging.INFO,
+                "Redis %s",
+                f"does not answer: {type(error).__name__}" if error else "answers",
+            )

@@ -1,0 +1,143 @@
+"""The one thread that writes: takes jobs from a bounded queue and commits them in batches.
+
+A job has two steps: ``prepare``, outside the transaction, does what is slow (encryption, files, an object store) and
+returns what to write; ``commit`` writes all of a batch in one transaction. When one item is at fault the others are
+committed one by one. Jobs said to be ``slow`` are prepared several at a time, because an object store answers late. A
+job that its caller cancelled before its turn is not done at all.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from shadow.database import writing
+from shadow.errors import StoreClosed, StoreError, StoreFull
+
+T = TypeVar("T")
+
+MAX_BATCH = 128
+PARALLEL = 8
+
+
+@dataclass(slots=True, eq=False)
+class _Job(Generic[T]):
+    prepare: Callable[[], T]
+    slow: bool
+    done: Future[int] = field(default_factory=Future)
+
+
+class Writer(Generic[T]):
+    """Owns the writing thread. ``submit`` may be called from any thread; ``close`` does what was submitted, then
+    ends. ``commit`` is given the connection and what was prepared, and returns a number for each."""
+
+    def __init__(
+        self, engine: Engine, commit: Callable[[Connection, Sequence[T]], Sequence[int]], max_queued: int
+    ) -> None:
+        self._engine = writing(engine)
+        self._write = commit
+        self._pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="store-prepare")
+        self._jobs: queue.Queue[_Job[T] | None] = queue.Queue(max_queued)
+        self._closed = False
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, prepare: Callable[[], T], *, slow: bool = False) -> Future[int]:
+        """Queue a job; the future ends with the number of its item, or with a ``StoreError``. Never blocks.
+
+        Raises ``StoreFull`` or ``StoreClosed``.
+        """
+        job = _Job(prepare, slow)
+        with self._lock:  # so that nothing can be queued behind the end mark
+            if self._closed:
+                raise StoreClosed("the store is closed")
+            try:
+                self._jobs.put_nowait(job)
+            except queue.Full:
+                raise StoreFull(f"{self._jobs.maxsize} writes are waiting already") from None
+        return job.done
+
+    def close(self) -> None:
+        """Finish what is queued and end the thread. Blocks; may be called again."""
+        with self._lock:
+            first, self._closed = not self._closed, True
+        if first:
+            self._jobs.put(None)
+        self._thread.join()
+        self._pool.shutdown()
+
+    def _run(self) -> None:
+        while self._write_batch():
+            pass
+
+    def _write_batch(self) -> bool:
+        # A call of its own, so that no local keeps the bodies of the last batch alive while the thread waits.
+        batch, ended = self._next_batch()
+        ready = [job for job in batch if job.done.set_running_or_notify_cancel()]
+        prepared = list(self._prepared(ready))
+        if prepared:
+            self._commit(prepared)
+        return not ended
+
+    def _prepared(self, jobs: Sequence[_Job[T]]) -> Iterator[tuple[_Job[T], T]]:
+        """Yield the jobs with what they prepared, in their order; those that fail are told and left out."""
+        under_way = [self._pool.submit(job.prepare) if job.slow else None for job in jobs]
+        for job, future in zip(jobs, under_way, strict=True):
+            try:
+                yield job, (job.prepare() if future is None else future.result())
+            except Exception as error:
+                _fail(job, error)
+
+    def _next_batch(self) -> tuple[list[_Job[T]], bool]:
+        batch: list[_Job[T]] = []
+        job = self._jobs.get()
+        while job is not None:
+            batch.append(job)
+            if len(batch) == MAX_BATCH:
+                return batch, False
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                return batch, False
+        return batch, True
+
+    def _commit(self, batch: Sequence[tuple[_Job[T], T]]) -> None:
+        try:
+            with self._engine.begin() as connection:
+                results = self._write(connection, [item for _, item in batch])
+        except Exception as error:
+            # A locked or full database would fail each of them again; anything else is the fault of one.
+            if len(batch) > 1 and not isinstance(error, OperationalError):
+                for single in batch:
+                    self._commit([single])
+                return
+            for job, _ in batch:
+                _fail(job, error)
+        else:
+            for (job, _), result in zip(batch, results, strict=True):
+                job.done.set_result(result)
+
+
+def _fail(job: _Job[T], error: Exception) -> None:
+    job.done.set_exception(_translate(error))
+
+
+def _translate(error: Exception) -> StoreError:
+    """Return what happened as a ``StoreError``, without SQL, parameters and paths: they hold people's data."""
+    match error:
+        case StoreError():
+            return error
+        case DBAPIError():
+            return StoreError(f"{type(error.orig).__name__}: {error.orig}")
+        case OSError():
+            return StoreError(f"{type(error).__name__}: {error.strerror}")
+        case _:
+            return StoreError(type(error).__name__)

@@ -1,0 +1,206 @@
+"""Large bodies wait on disk: whole for the shadow and the store, out of memory, bounded, nameless, never in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import logging
+import os
+import stat
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from shadow.exchange import Body, Exchange, SkipReason
+from shadow.rule import MirrorLimits
+from shadow.spool import BLOCK_BYTES, nameless_files
+from shadow.tee import Tee
+from tests.fakes.shadow_server import ShadowServer, answers, waits
+from tests.shadow.bench import Bench, exchange_of, mirroring, targets_of
+
+pytestmark = pytest.mark.anyio
+
+MEBIBYTE = 1024 * 1024
+LIMITS = MirrorLimits(max_concurrent=2, spool_above_bytes=100_000, spool_budget_bytes=8 * MEBIBYTE)
+PIECE = 65_536
+
+
+def teed(bench: Bench, data: bytes) -> tuple[Body, SkipReason | None]:
+    """Feed the data as the gateway does, piece by piece."""
+    tee = Tee(bench.budget, 64 * MEBIBYTE, bench.disk)
+    for at in range(0, len(data), PIECE):
+        tee.feed(data[at : at + PIECE])
+    return tee.finish(), tee.lost
+
+
+def send(bench: Bench, exchange: Exchange) -> None:
+    """Hand over what was teed: its reservation is there already."""
+    bench.received[exchange.route] += 1
+    bench.budget.try_reserve(exchange.primary.body.held_bytes if exchange.primary.body else 0)
+    bench.mirror.tap(exchange)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - what another thread does has no event here
+            await asyncio.sleep(0.001)
+
+
+def _hold(event: threading.Event) -> None:
+    assert event.wait(5)
+
+
+def files_held() -> list[str]:
+    """Return the modes of all nameless files that this process has open."""
+    modes = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            if os.readlink(f"/proc/self/fd/{number}").endswith("(deleted)"):
+                modes.append(stat.filemode(os.stat(f"/proc/self/fd/{number}").st_mode))
+        except FileNotFoundError:
+            continue
+    return modes
+
+
+async def test_the_digest_of_a_body_on_disk_is_made_off_the_loop_and_known_when_the_file_is_gone() -> None:
+    data = os.urandom(MEBIBYTE)
+    async with ShadowServer(answers()) as server, mirroring(targets_of(server.url), limits=LIMITS) as bench:
+        hold = threading.Event()
+        bench.disk.submit(partial(_hold, hold))  # the writer thread does nothing meanwhile
+        body, _ = teed(bench, data)
+        digest = asyncio.create_task(asyncio.to_thread(lambda: body.sha256))
+        await asyncio.sleep(0)
+        assert not digest.done()
+        hold.set()
+        assert await digest == hashlib.sha256(data).hexdigest()
+        send(bench, exchange_of(body=body))
+        await bench.drained()
+        await until(lambda: bench.disk.used_bytes == 0)
+        assert body.sha256 == hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.parametrize("size", [100_001, BLOCK_BYTES, 4 * BLOCK_BYTES, 3 * MEBIBYTE + 7])
+async def test_a_large_body_waits_on_disk_and_reaches_shadow_and_store_whole(size: int, tmp_path: Path) -> None:
+    data, gate, before = os.urandom(size), asyncio.Event(), len(files_held())
+    async with (
+        ShadowServer(waits(gate, answers(os.urandom(size)))) as server,
+        mirroring(targets_of(server.url), limits=LIMITS, open_file=nameless_files(str(tmp_path))) as bench,
+    ):
+        body, lost = teed(bench, data)
+        assert (lost, body.on_disk, body.held_bytes) == (None, True, 0)
+        exchange = exchange_of(body=body)
+        send(bench, exchange)
+        await until(lambda: bench.budget.used_bytes == exchange.held_bytes)
+        assert bench.disk.disk.used_bytes == size
+        assert os.listdir(tmp_path) == []
+        assert files_held()[before:] == ["-rw-------"]
+        gate.set()
+        await bench.drained()
+        (stored,) = bench.store.saved
+        assert b"".join(stored.request.body) == server.received[0].body == data
+        assert stored.shadow is not None
+        assert stored.shadow.body is not None
+        assert stored.shadow.body.size_bytes == len(b"".join(stored.shadow.body)) == size
+        await until(lambda: len(files_held()) == before)
+
+
+async def test_a_small_body_never_touches_the_disk() -> None:
+    async with ShadowServer(answers()) as server, mirroring(targets_of(server.url), limits=LIMITS) as bench:
+        body, _ = teed(bench, bytes(100_000))
+        assert (body.on_disk, bench.disk.disk.used_bytes) == (False, 0)
+        send(bench, exchange_of(body=body))
+
+
+async def test_budget_full_when_the_disks_share_is_used_up() -> None:
+    limits = replace(LIMITS, spool_budget_bytes=300_000)
+    async with ShadowServer(answers()) as server, mirroring(targets_of(server.url), limits=limits) as bench:
+        body, lost = teed(bench, bytes(300_001))
+        assert (lost, body.chunks, body.size_bytes) == (SkipReason.BUDGET_FULL, None, 300_001)
+        await until(lambda: (bench.budget.used_bytes, bench.disk.disk.used_bytes) == (0, 0))
+        body, lost = teed(bench, bytes(300_000))
+        assert (lost, body.on_disk) == (None, True)
+        send(bench, exchange_of(body=body))
+
+
+async def test_budget_full_when_the_disk_fails_said_once_and_over_when_it_works_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    folder = tmp_path / "later"
+    async with (
+        ShadowServer(answers()) as server,
+        mirroring(targets_of(server.url), limits=LIMITS, open_file=nameless_files(str(folder))) as bench,
+    ):
+        for n in range(3):
+            send(bench, exchange_of(f"id-{n}", body=teed(bench, bytes(200_000))[0]))
+        await bench.drained()
+        assert bench.skipped() == {SkipReason.BUDGET_FULL: 3}
+        folder.mkdir()
+        send(bench, exchange_of("after", body=teed(bench, bytes(200_000))[0]))
+        await bench.drained()
+        assert bench.account().recorded == 1
+    said = [record.getMessage() for record in caplog.records if record.name == "shadow.spool"]
+    assert said == [
+        f"spooling to disk fails ({os.strerror(errno.ENOENT)}): large bodies are not mirrored",
+        "spooling to disk works again",
+    ]
+
+
+async def test_an_answer_that_the_disk_did_not_take_is_kept_as_hash_and_size() -> None:
+    nowhere = nameless_files("/nonexistent")
+    async with (
+        ShadowServer(answers(bytes(200_000))) as server,
+        mirroring(targets_of(server.url), limits=LIMITS, open_file=nowhere) as bench,
+    ):
+        stored = await bench.mirrored(exchange_of())
+    assert stored.shadow is not None
+    assert stored.shadow.body is not None
+    assert (stored.shadow.failure, stored.shadow.body.chunks) == (None, None)
+    assert stored.shadow.body.size_bytes == 200_000
+
+
+class StuckDisk:
+    """Files whose writes wait until ``release``: pipes that nobody reads."""
+
+    def __init__(self) -> None:
+        self._read_end, self._write_end = os.pipe()
+        self._reading = threading.Thread(target=self._read, name="stuck-disk")
+
+    def open_file(self) -> IO[bytes]:
+        return os.fdopen(os.dup(self._write_end), "wb", buffering=0)
+
+    def release(self) -> None:
+        """Let all writes go through from now on."""
+        self._reading.start()
+
+    def close(self) -> None:
+        """End, once all files are closed."""
+        os.close(self._write_end)
+        self._reading.join()
+        os.close(self._read_end)
+
+    def _read(self) -> None:
+        while os.read(self._read_end, MEBIBYTE):
+            pass
+
+
+async def test_a_disk_that_hangs_holds_up_no_tee_and_shows_as_a_full_budget() -> None:
+    limits, disk = replace(LIMITS, byte_budget_bytes=2 * MEBIBYTE), StuckDisk()
+    async with mirroring(targets_of("http://127.0.0.1:9"), limits=limits, open_file=disk.open_file) as bench:
+        bodies = [teed(bench, bytes(500_000)) for _ in range(20)]  # returns, though nothing can be written
+        assert [lost for _, lost in bodies[:4]] == [None] * 4
+        assert {lost for _, lost in bodies[4:]} == {SkipReason.BUDGET_FULL}
+        for n, (body, lost) in enumerate(bodies):
+            skipped = exchange_of(f"id-{n}", body=body, skipped=lost)
+            primary = replace(skipped.primary, body=None)
+            send(bench, replace(skipped, primary=primary))
+        await bench.mirror.aclose(0.1)
+        assert bench.skipped() == {SkipReason.BUDGET_FULL: 16, SkipReason.SHUTDOWN: 4}
+        disk.release()
+    disk.close()

@@ -1,0 +1,77 @@
+"""A worker between the stream and the mirror, with a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from shadow.account import Stamp
+from shadow.exchange import Exchange
+from shadow.objects import ObjectFolder
+from shadow.opening import Place, open_parts
+from shadow.stream import Stream
+from shadow.tee import ByteBudget
+from shadow.transit import pack
+from shadow.worker import Worker
+from tests.gateway.redis_server import RedisServer
+from tests.shadow.bench import body_of, exchange_of
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path)
+    server.start()
+    yield server
+    server.kill()
+
+
+class _WatchedFolder(ObjectFolder):
+    """A folder that tells before it reads."""
+
+    def __init__(self, root: Path, tell: Callable[[], object]) -> None:
+        super().__init__(root)
+        self._tell = tell
+
+    def get(self, name: str) -> bytes | None:
+        self._tell()
+        return super().get(name)
+
+
+async def test_what_others_reserve_while_an_exchange_is_loaded_is_never_released_for_them(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    stream = Stream(f"redis://127.0.0.1:{redis_server.port}/0", max_length=10, max_bytes=10**9)
+    parts = open_parts(Place(f"sqlite:///{tmp_path}/s.db", tmp_path / "bodies"))
+    exchange = exchange_of()
+    exchange = replace(exchange, request=replace(exchange.request, body=body_of(b"x" * 300_000)))
+    parcel = pack(exchange, Stamp("run", 1), parts)
+    budget, others = ByteBudget(parcel.size_bytes + 10), list[int]()
+
+    def reserve_the_rest() -> None:
+        others.append(budget.total_bytes - budget.used_bytes)
+        assert budget.try_reserve(others[-1])
+
+    watched = replace(parts, objects=_WatchedFolder(tmp_path / "bodies", reserve_the_rest))
+    worker = Worker(stream, watched, budget, name="w", at_once=1, claim_after_s=60)
+    tapped: list[Exchange] = []
+
+    def tap(exchange: Exchange) -> None:
+        tapped.append(exchange)
+        budget.release(exchange.held_bytes)
+        worker.stopping = True
+        worker.settled(exchange, None)
+
+    await stream.found_group()
+    assert await stream.add(parcel, "run/r")
+    async with asyncio.timeout(10):
+        await worker.run(tap)
+    await stream.aclose()
+    parts.engine.dispose()
+    assert [len(exchange.request.body.chunks or ()) for exchange in tapped] == [1]
+    assert budget.used_bytes == sum(others)
