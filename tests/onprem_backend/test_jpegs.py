@@ -1,0 +1,102 @@
+"""Damage that touches no pixel is passed over; damage that does is found. Every cut of a file is tried."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from onprem_backend.images import decode
+from onprem_backend.jpegs import without_metadata
+from onprem_backend.problems import Problem
+from tests.onprem_backend.pictures import LIMITS, SAMPLES, array, half_red, noise, png, save, with_orientation
+
+END = b"\xff\xd9"
+PICTURES = {
+    "noise": Image.fromarray(noise()),
+    "a photograph": Image.fromarray(SAMPLES.astronaut()[:120, 180:300]),
+    "a white foot": Image.fromarray(np.concatenate([noise(50, 30), np.full((30, 50, 3), 255, dtype=np.uint8)])),
+    "grey": Image.fromarray(noise(40, 40)).convert("L"),
+    "CMYK": Image.fromarray(noise(40, 40)).convert("CMYK"),
+}
+
+
+@pytest.mark.parametrize("kind", PICTURES)
+def test_i08_a_jpeg_without_its_end_marker_is_accepted_exactly_when_no_pixel_is_missing(kind: str) -> None:
+    data = save(PICTURES[kind], "JPEG")
+    whole = decode(data, LIMITS).rgb
+    assert np.array_equal(decode(data[: -len(END)], LIMITS).rgb, whole)
+    refused = 0
+    for cut in [*range(3, 24), *range(24, len(data) - 700, 97)]:
+        try:
+            picture = decode(data[:-cut], LIMITS)
+        except Problem as problem:
+            assert problem.code == "damaged_image"  # noqa: PT017  (others are accepted, and compared below)
+            refused += 1
+        else:
+            assert np.array_equal(picture.rgb, whole), cut
+    assert refused > 10
+
+
+@pytest.mark.parametrize("options", [{"progressive": True}, {"restart_marker_rows": 1}])
+def test_i08_where_nobody_can_tell_a_missing_end_marker_is_refused(options: dict[str, object]) -> None:
+    data = save(PICTURES["noise"], "JPEG", **options)
+    decode(data, LIMITS)
+    with pytest.raises(Problem, match="damaged or truncated"):
+        decode(data[: -len(END)], LIMITS)
+
+
+@pytest.mark.parametrize("kind", PICTURES)
+def test_i08_a_jpeg_that_was_cut_and_closed_again_is_refused(kind: str) -> None:
+    data = save(PICTURES[kind], "JPEG")
+    for share in (0.5, 0.7, 0.9):
+        with pytest.raises(Problem, match="pixels are missing"):
+            decode(data[: int(len(data) * share)] + END, LIMITS)
+
+
+def test_a_jpeg_of_absurdly_many_segments_is_refused() -> None:
+    with pytest.raises(Problem, match="segments"):
+        decode(b"\xff\xd8" + b"\xff\xfe\x00\x02" * 20_000 + save(PICTURES["grey"], "JPEG")[2:-2], LIMITS)
+
+
+def chunk(kind: bytes, body: bytes, error: int = 0) -> bytes:
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body) ^ error)
+
+
+def test_i08_a_bad_checksum_of_a_text_is_passed_over_and_of_pixels_refused() -> None:
+    data = png(noise())
+    for place in (33, len(data) - 12):  # before and after the pixels
+        for kind in (b"tEXt", b"tIME", b"zTXt"):
+            damaged = data[:place] + chunk(kind, b"Comment\0hello", error=1) + data[place:]
+            assert np.array_equal(decode(damaged, LIMITS).rgb, noise())
+    keyed = save(half_red(), transparency=(255, 0, 0))
+    where = keyed.index(b"tRNS")
+    flipped = keyed[: where + 10] + bytes([keyed[where + 10] ^ 1]) + keyed[where + 11 :]
+    for broken in (flipped, data[:33] + chunk(b"ABCD", b"", error=1) + data[33:]):
+        with pytest.raises(Problem, match="checksum"):
+            decode(broken, LIMITS)
+
+
+def test_a_jpeg_loses_its_metadata_and_nothing_else() -> None:
+    exif = Image.Exif()
+    exif[0x010E] = "where I live"
+    plain = save(PICTURES["a photograph"], "JPEG", icc_profile=b"p" * 200)
+    told = save(PICTURES["a photograph"], "JPEG", icc_profile=b"p" * 200, exif=exif, comment=b"where I live")
+    assert b"where I live" in told
+    assert without_metadata(told + b"where I live") == plain
+    assert without_metadata(plain) == plain
+    assert Image.open(io.BytesIO(plain)).info["icc_profile"] == b"p" * 200
+    progressive = save(PICTURES["a photograph"], "JPEG", progressive=True)
+    assert without_metadata(progressive) == progressive
+
+
+def test_a_jpeg_that_is_not_shown_as_it_is_stored_is_not_copied() -> None:
+    assert without_metadata(with_orientation(half_red(), 6)) is None
+    assert without_metadata(save(PICTURES["CMYK"], "JPEG")) is None
+    upright = without_metadata(with_orientation(half_red(), 1))
+    assert upright is not None
+    assert np.array_equal(array(upright), array(save(half_red(), "JPEG")))
