@@ -1,0 +1,56 @@
+"""Lay pages out. Autoescape is on for every template, and no text of the traffic can break the encoding of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from compare.dashboard.errors import TOKEN_REQUIRED
+from compare.dashboard.phrases import LANGUAGES, Phrase, language_of, say, translate
+
+
+class Renderer:
+    """Owns the templates of each language; ``notice`` stands on every page."""
+
+    def __init__(self, notice: str, now: Callable[[], datetime]) -> None:
+        self._notice, self._now = notice, now
+        self._templates = {language: self._environment(language) for language in LANGUAGES}
+
+    def _environment(self, language: str) -> Environment:
+        """Return the templates that say every phrase in a language."""
+        environment = Environment(
+            loader=FileSystemLoader(Path(__file__).parent / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            finalize=lambda value: translate(value, language) if isinstance(value, Phrase) else value,
+        )
+        environment.globals.update(_=say, code=_code, language=language, languages=LANGUAGES)
+        environment.tests["phrase"] = lambda value: isinstance(value, Phrase)
+        return environment
+
+    def page(self, request: Request, template: str, status: int = 200, **context: object) -> HTMLResponse:
+        """Return the page in the visitor's language. A lone surrogate (a JSON escape can smuggle one in) is shown
+        escaped."""
+        here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        context = {"ledger": None, "notice": self._notice, "now": self._now().astimezone(UTC), "here": here, **context}
+        html = self._templates[language_of(request)].get_template(template).render(context)
+        headers = {"vary": "accept-language, cookie"}
+        return HTMLResponse(html.encode("utf-8", "backslashreplace"), status, headers)
+
+    def login(self, request: Request, *, wrong: bool = False, back_to: str = "") -> HTMLResponse:
+        """Return the form that asks for the token and then leads to where the visitor wanted to go."""
+        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        context = {"trouble": TOKEN_REQUIRED, "wrong": wrong, "next": back_to or path}
+        return self.page(request, "login.html", TOKEN_REQUIRED.status, title=say("Log in"), **context)
+
+
+def _code(text: str) -> Markup:
+    """Return text that a person types, as a value of a phrase."""
+    return Markup("<code>{}</code>").format(text)

@@ -1,0 +1,84 @@
+"""Eraser: the mask is in the request. Outside of it the pixels must agree; inside, two fillings may differ, but not
+wildly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compare.kernels.image import Pictures, compare_pictures, decode_both, sizes_or_equality
+from compare.kernels.pixels import Picture, decode
+from compare.kernels.scores import WINDOW, score
+from compare.measurement import Diagnosis, Judgement, OutputClass
+from compare.policy import ImageBands
+
+MASK_THRESHOLD = 128
+
+
+def judge_erase(
+    mask: bytes | None, baseline: bytes, candidate: bytes, bands: ImageBands, request_orientation: int | None = None
+) -> Judgement:
+    """Compare two answers; without a usable mask the whole pictures are compared, and the note says so."""
+    pictures = decode_both(baseline, candidate, bands, request_orientation)
+    if isinstance(pictures, Judgement):
+        return pictures
+    early = sizes_or_equality(pictures)
+    if early is not None:
+        return early
+    area = read_mask(mask, pictures.baseline.size, bands.max_pixels)
+    if area is None:
+        plain = compare_pictures(pictures, bands)
+        return Judgement(
+            plain.output_class, plain.numbers, plain.diagnoses, plain.critical, "no usable mask in the request"
+        )
+    return _compare_around(area, pictures, bands)
+
+
+def read_mask(data: bytes | None, size: tuple[int, int], max_pixels: int) -> NDArray[np.bool_] | None:
+    """Return ``(H, W)`` true where something was to be erased: bright at 128 or more, or opaque strokes when the mask
+    is drawn in alpha over black. ``None`` when there is no mask of this size."""
+    picture = decode(data, max_pixels) if data else None
+    if not isinstance(picture, Picture) or picture.size != size:
+        return None
+    bright = picture.rgb.max(axis=-1)
+    area: NDArray[np.bool_] = (picture.alpha if picture.has_alpha and not bright.any() else bright) >= MASK_THRESHOLD
+    return area
+
+
+def _compare_around(area: NDArray[np.bool_], pictures: Pictures, bands: ImageBands) -> Judgement:
+    old, new = pictures.baseline, pictures.candidate
+    outside = compare_pictures(Pictures(_painted(old, area), _painted(new, area), pictures.request_orientation), bands)
+    inside = _inside_ssim(area, old, new)
+    numbers = {**outside.numbers, "inside_ssim": inside, "mask_share": round(float(area.mean()), 4)}
+    if outside.output_class is not None and outside.output_class.mismatch:
+        return Judgement(outside.output_class, numbers, (*outside.diagnoses, _OUTSIDE), outside.critical)
+    if inside is not None and inside < bands.erase_inside_ssim:
+        return Judgement(OutputClass.DIFFERENT, numbers, (_INSIDE,))
+    return Judgement(OutputClass.EQUIVALENT, numbers)
+
+
+def _painted(picture: Picture, area: NDArray[np.bool_]) -> Picture:
+    """Hide the erased area under one grey on both sides, so that only what lies outside can differ."""
+    pixels = picture.pixels.copy()
+    pixels[area] = 128
+    return replace(picture, pixels=pixels)
+
+
+_OUTSIDE = Diagnosis("outside_mask", "the pictures differ outside of the mask")
+_INSIDE = Diagnosis("inside_mask", "the erased area is filled in another way: a person should look")
+
+
+def _inside_ssim(area: NDArray[np.bool_], old: Picture, new: Picture) -> float | None:
+    """Return the SSIM of the mask's bounding box, ``None`` without a mask. Boxes below the window are enlarged to
+    it."""
+    if not area.any():
+        return None
+    ys, xs = np.nonzero(area)
+    box = (slice(int(ys.min()), int(ys.max()) + 1), slice(int(xs.min()), int(xs.max()) + 1))
+    a, b = old.rgb[box], new.rgb[box]
+    lacking = [(0, max(0, WINDOW - side)) for side in a.shape[:2]]
+    a, b = (np.pad(x, [*lacking, (0, 0)], mode="edge") for x in (a, b))
+    similar = score(a, b).tile_ssim
+    return None if similar is None else round(similar, 4)

@@ -1,0 +1,205 @@
+"""Two pictures: the same, the same to the eye, different, or broken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+import numpy as np
+
+from compare.kernels.pixels import LOSSLESS_FORMATS, Picture, Pixels, Undecodable, decode, decode_frames
+from compare.kernels.probes import diagnose
+from compare.kernels.scores import Scores, score
+from compare.measurement import Critical, Diagnosis, Judgement, Number, OutputClass
+from compare.policy import ImageBands
+
+BandName = Literal["lossless", "lossy", "restore"]
+_FRAMES_COMPARED = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """Both sides decoded, and the orientation that the request's picture carried (``None`` when not known)."""
+
+    baseline: Picture
+    candidate: Picture
+    request_orientation: int | None = None
+
+
+def decode_both(
+    baseline: bytes, candidate: bytes, bands: ImageBands, request_orientation: int | None
+) -> Pictures | Judgement:
+    """Return both pictures, or the judgement on what is none. A picture beyond the cap cannot be judged."""
+    old, new = decode(baseline, bands.max_pixels), decode(candidate, bands.max_pixels)
+    if isinstance(old, Picture) and isinstance(new, Picture):
+        return Pictures(old, new, request_orientation)
+    if baseline == candidate:
+        return Judgement(OutputClass.IDENTICAL, note="equal bytes that are no picture we can decode")
+    for name, side in (("baseline", old), ("candidate", new)):
+        if isinstance(side, Undecodable) and side.too_large:
+            return Judgement(None, note=f"the {name}'s picture is too large to compare: {side.why}")
+    if isinstance(new, Undecodable) and isinstance(old, Undecodable):
+        return Judgement(None, note=f"neither answer is a picture: {old.why}; {new.why}")
+    if isinstance(new, Undecodable):
+        return Judgement(
+            OutputClass.BROKEN,
+            diagnoses=(Diagnosis("undecodable", f"the candidate's answer is no usable picture: {new.why}"),),
+            critical=Critical.UNDECODABLE,
+        )
+    why = old.why if isinstance(old, Undecodable) else ""
+    return Judgement(
+        OutputClass.BROKEN,
+        diagnoses=(Diagnosis("baseline_undecodable", f"the baseline's answer is no usable picture: {why}"),),
+    )
+
+
+def judge_image(
+    baseline: bytes,
+    candidate: bytes,
+    bands: ImageBands,
+    *,
+    restore: bool = False,
+    request_orientation: int | None = None,
+) -> Judgement:
+    """Compare two encoded pictures."""
+    pictures = decode_both(baseline, candidate, bands, request_orientation)
+    if isinstance(pictures, Judgement):
+        return pictures
+    band: BandName | None = "restore" if restore else None
+    first = compare_pictures(pictures, bands, band)
+    frames = pictures.baseline.frames, pictures.candidate.frames
+    if first.output_class is None or first.output_class.mismatch or frames == (1, 1):
+        return first
+    if frames[0] != frames[1]:
+        words = Diagnosis("frames", f"{frames[1]} frames where the baseline has {frames[0]}")
+        return Judgement(OutputClass.DIFFERENT, first.numbers, (words,))
+    return _compare_frames(baseline, candidate, bands, band, first)
+
+
+def _compare_frames(
+    baseline: bytes, candidate: bytes, bands: ImageBands, band: BandName | None, first: Judgement
+) -> Judgement:
+    """Compare the further frames of two animations, up to ``_FRAMES_COMPARED``; the first mismatch decides."""
+    worst, count = first, 1
+    sides = (islice(decode_frames(side, bands.max_pixels), 1, _FRAMES_COMPARED + 1) for side in (baseline, candidate))
+    for old, new in zip(*sides, strict=False):
+        if count == _FRAMES_COMPARED:
+            note = f"only the first {count} frames were compared"
+            return Judgement(worst.output_class, {**worst.numbers, "frames_compared": count}, note=note)
+        count += 1
+        if not (isinstance(old, Picture) and isinstance(new, Picture)):
+            return _damaged_frame(old, new, count, worst)
+        found = compare_pictures(Pictures(old, new), bands, band)
+        if found.output_class is not None and found.output_class.mismatch:
+            numbers = {**found.numbers, "frame": count}
+            return Judgement(found.output_class, numbers, found.diagnoses, found.critical, f"frame {count} differs")
+        worst = found if found.output_class is OutputClass.EQUIVALENT else worst
+    return Judgement(worst.output_class, {**worst.numbers, "frames_compared": count}, note=worst.note)
+
+
+def _damaged_frame(old: Picture | Undecodable, new: Picture | Undecodable, number: int, so_far: Judgement) -> Judgement:
+    if isinstance(old, Undecodable) and isinstance(new, Undecodable):
+        note = f"frame {number} is damaged on both sides: only those before it were compared"
+        return Judgement(so_far.output_class, {**so_far.numbers, "frames_compared": number - 1}, note=note)
+    side = "candidate" if isinstance(new, Undecodable) else "baseline"
+    words = Diagnosis(
+        "undecodable" if side == "candidate" else "baseline_undecodable",
+        f"frame {number} of the {side}'s answer is damaged",
+    )
+    critical = Critical.UNDECODABLE if side == "candidate" else None
+    return Judgement(OutputClass.BROKEN, so_far.numbers, (words,), critical)
+
+
+def compare_pictures(pictures: Pictures, bands: ImageBands, band: BandName | None = None) -> Judgement:
+    """Compare two decoded pictures; without a ``band`` it follows from the formats."""
+    early = sizes_or_equality(pictures)
+    if early is not None:
+        return early
+    a, b = same_channels(pictures.baseline, pictures.candidate)
+    name = band or natural_band(pictures)
+    scores = score(a, b, structure=name != "lossless")  # that band looks at levels alone
+    alpha_differs = pictures.baseline.has_alpha != pictures.candidate.has_alpha
+    fits = within(scores, bands, name) and not (alpha_differs and bool((a[..., 3] != b[..., 3]).any()))
+    numbers = describe(scores, name)
+    if fits:
+        return Judgement(OutputClass.EQUIVALENT, numbers)
+    return Judgement(OutputClass.DIFFERENT, numbers, _explain(pictures, scores))
+
+
+def _explain(pictures: Pictures, scores: Scores) -> tuple[Diagnosis, ...]:
+    found = diagnose(pictures.baseline, pictures.candidate, pictures.request_orientation)
+    if found:
+        return found
+    x, y = scores.worst_tile
+    return (
+        Diagnosis("local", f"the pictures differ most around ({x}, {y}), by {scores.tile_mae:.0f} levels in that tile"),
+    )
+
+
+def sizes_or_equality(pictures: Pictures) -> Judgement | None:
+    """Return the judgement when sizes differ or all decoded values are equal, else ``None``."""
+    old, new = pictures.baseline, pictures.candidate
+    if old.size != new.size:
+        numbers: dict[str, Number] = {
+            "baseline_width": old.size[0],
+            "baseline_height": old.size[1],
+            "candidate_width": new.size[0],
+            "candidate_height": new.size[1],
+        }
+        return Judgement(
+            OutputClass.BROKEN, numbers, diagnose(old, new, pictures.request_orientation), Critical.WRONG_SIZE
+        )
+    a, b = same_channels(old, new)
+    if np.array_equal(a, b):
+        return Judgement(OutputClass.IDENTICAL, {"width": old.size[0], "height": old.size[1]})
+    return None
+
+
+def same_channels(old: Picture, new: Picture) -> tuple[Pixels, Pixels]:
+    """Return both as RGB, or as RGBA when either has alpha; colour that nobody can see on both sides is set to 0."""
+    if not (old.has_alpha or new.has_alpha):
+        return old.pixels, new.pixels
+    a, b = (np.dstack([picture.rgb, picture.alpha]) for picture in (old, new))
+    hidden = (a[..., 3] == 0) & (b[..., 3] == 0)
+    a[hidden], b[hidden] = 0, 0
+    return a, b
+
+
+def natural_band(pictures: Pictures) -> BandName:
+    """Return the lossless band when both sides use a lossless format."""
+    return "lossless" if {pictures.baseline.format, pictures.candidate.format} <= LOSSLESS_FORMATS else "lossy"
+
+
+def within(scores: Scores, bands: ImageBands, name: BandName) -> bool:
+    """Whether the numbers lie inside the band. Below the SSIM window pixel differences decide."""
+    if name == "lossless":
+        return (
+            scores.psnr_db >= bands.lossless_psnr_db
+            and scores.tile_mae <= bands.lossless_tile_mae
+            and scores.patch_mae <= bands.lossless_patch_mae
+        )
+    if scores.tile_ssim is None:
+        return scores.tile_mae <= bands.lossy_tile_bias
+    least = bands.restore_tile_ssim if name == "restore" else bands.lossy_tile_ssim
+    return (
+        scores.tile_ssim >= least
+        and scores.tile_bias <= bands.lossy_tile_bias
+        and scores.patch_mae <= bands.lossy_patch_mae
+    )
+
+
+def describe(scores: Scores, band: str) -> Mapping[str, Number]:
+    """Return the numbers by name, rounded to what can be told apart."""
+    return {
+        "band": band,
+        "psnr_db": round(scores.psnr_db, 2) if math.isfinite(scores.psnr_db) else None,
+        "ssim": None if scores.ssim is None else round(scores.ssim, 4),
+        "tile_ssim": None if scores.tile_ssim is None else round(scores.tile_ssim, 4),
+        "tile_mae": round(scores.tile_mae, 2),
+        "tile_bias": round(scores.tile_bias, 2),
+        "patch_mae": round(scores.patch_mae, 2),
+        "worst_tile": f"{scores.worst_tile[0]}, {scores.worst_tile[1]}",
+    }

@@ -1,0 +1,208 @@
+"""Two JSON documents, walked together over typed paths such as ``items[*].score``, one rule per path.
+
+Without a rule order counts and numbers are exact. Headers are no part of the comparison. Time is linear in the
+documents (sets: n log n); of many differences the first few are kept, and all are counted.
+
+What is said of a difference outlives the bodies, in measurements, verdicts and reports. So it names the path, the kinds
+and counts, never a value; a key that does not look like a name of a schema (an address, a number) is not told either.
+The one exception are the labels of a classification (``structured``): they are the model's own vocabulary.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal, localcontext
+from typing import Any
+
+from compare.kernels.document import Document, Unparsable, parse
+from compare.kernels.json_rules import QUIET, TOLERANCES, canonical, is_number, same_items
+from compare.measurement import PATH, UNMATCHED, Critical, Diagnosis, Judgement, Number, OutputClass
+from compare.policy import JsonRule, Policy, RuleName
+
+_KEPT = 10
+_SCHEMA_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]{0,63}")
+
+
+@dataclass(slots=True)
+class _Walk:
+    """What one comparison has found so far. Lives for one call."""
+
+    rules: Mapping[str, JsonRule]
+    differences: Counter[str] = field(default_factory=Counter)
+    kept: list[str] = field(default_factory=list)
+    notes: Counter[str] = field(default_factory=Counter)
+    used: set[str] = field(default_factory=set)
+    ignored: int = 0
+    tolerated: int = 0
+
+    def differ(self, path: str, words: str) -> None:
+        """Count a difference. ``path`` is the one that is told."""
+        self.differences[path] += 1
+        if len(self.kept) < _KEPT:
+            self.kept.append(f"{path or 'the document'}: {words}"[:200])
+
+    def differ_in_value(self, path: str, a: object, b: object, under: str = "") -> None:
+        """Count a difference of two values; it is put into words only while there is room for them."""
+        self.differ(path, _against(a, b) + under if len(self.kept) < _KEPT else "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A typed path as rules name it (``path``), and as it is told (``told``)."""
+
+    path: str = ""
+    told: str = ""
+
+    def below(self, key: str) -> _Place:
+        told = key if _SCHEMA_NAME.fullmatch(key) else "{key}"
+        return _Place(_join(self.path, key), _join(self.told, told))
+
+    def items(self) -> _Place:
+        return _Place(f"{self.path}[*]", f"{self.told}[*]")
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def judge_json(baseline: bytes, candidate: bytes, policy: Policy, rules: Sequence[JsonRule] | None = None) -> Judgement:
+    """Compare two JSON bodies by the policy's rules (or ``rules`` instead)."""
+    documents = parse_both(baseline, candidate, policy)
+    if isinstance(documents, Judgement):
+        return documents
+    old, new = documents
+    walk = _Walk({rule.path: rule for rule in (policy.json_rules if rules is None else rules)})
+    with localcontext(QUIET):
+        _compare(walk, old.value, new.value)
+    if old.duplicate_keys != new.duplicate_keys:
+        count = len(old.duplicate_keys), len(new.duplicate_keys)
+        walk.differ("", f"duplicate keys: {count[0]} against {count[1]}")
+    for flag in sorted(old.flags ^ new.flags):
+        walk.notes[f"{flag} on one side"] += 1
+    return _judgement(walk, old, new)
+
+
+def parse_both(baseline: bytes, candidate: bytes, policy: Policy) -> tuple[Document, Document] | Judgement:
+    """Return both documents, or the judgement on what is none."""
+    old, new = (parse(data, policy.max_json_bytes, policy.max_json_depth) for data in (baseline, candidate))
+    if isinstance(old, Document) and isinstance(new, Document):
+        return old, new
+    if baseline == candidate:
+        return Judgement(OutputClass.IDENTICAL, note="equal bytes that are not compared as JSON")
+    for name, side in (("baseline", old), ("candidate", new)):
+        if isinstance(side, Unparsable) and side.too_large:
+            return Judgement(None, note=f"the {name}'s document is too large or too deep to compare: {side.why}")
+    if isinstance(new, Unparsable):
+        found = Diagnosis("not_json", f"the candidate's answer is broken: {new.why}")
+        critical = Critical.UNDECODABLE if isinstance(old, Document) else None
+        return Judgement(
+            OutputClass.BROKEN if critical else None, diagnoses=(found,), critical=critical, note=found.sentence
+        )
+    why = old.why if isinstance(old, Unparsable) else ""
+    return Judgement(
+        OutputClass.BROKEN, diagnoses=(Diagnosis("baseline_not_json", f"the baseline's answer is broken: {why}"),)
+    )
+
+
+def _judgement(walk: _Walk, old: Document, new: Document) -> Judgement:
+    total = walk.differences.total()
+    numbers: dict[str, Number] = {"differences": total, "suppressed": walk.ignored, "tolerated": walk.tolerated}
+    numbers |= {f"{PATH}{path or '$'}": count for path, count in walk.differences.most_common(_KEPT)}
+    unused = sorted(set(walk.rules) - walk.used)
+    if unused:
+        numbers[UNMATCHED] = ", ".join(unused)
+    note = "; ".join(walk.notes)
+    if total == 0:
+        plain = walk.ignored == 0 and walk.tolerated == 0
+        return Judgement(OutputClass.IDENTICAL if plain else OutputClass.EQUIVALENT, numbers, note=note)
+    more = f" and {total - len(walk.kept)} more" if total > len(walk.kept) else ""
+    paths = ", ".join(path or "the document" for path, _ in walk.differences.most_common(3))
+    found = Diagnosis("json_values", f"{total} values differ, at {paths}: {'; '.join(walk.kept[:3])}{more}")
+    if type(old.value) is not type(new.value) and isinstance(old.value, (dict, list)) | isinstance(
+        new.value, (dict, list)
+    ):
+        broken = Diagnosis(
+            "schema", f"the candidate answers {_name(new.value)} where the baseline answers {_name(old.value)}"
+        )
+        return Judgement(OutputClass.BROKEN, numbers, (broken,), Critical.BROKEN_SCHEMA, note)
+    return Judgement(OutputClass.DIFFERENT, numbers, (found,), note=note)
+
+
+def _name(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def _compare(walk: _Walk, old: Any, new: Any) -> None:
+    """Walk with a stack of our own: documents may nest as deeply as the parser allowed."""
+    stack: list[tuple[_Place, Any, Any]] = [(_Place(), old, new)]
+    while stack:
+        place, a, b = stack.pop()
+        rule = walk.rules.get(place.path)
+        if rule is not None:
+            walk.used.add(place.path)
+            if rule.rule is RuleName.ORDERED and a != b and same_items(a, b):
+                walk.differ(place.told, f"the same {len(a)} items in another order")
+                continue
+            if rule.rule not in (RuleName.EXACT, RuleName.ORDERED):
+                _apply(walk, rule, place, a, b)
+                continue
+        stack.extend(reversed(list(_plain(walk, place, a, b))))
+
+
+def _plain(walk: _Walk, place: _Place, a: Any, b: Any) -> Iterator[tuple[_Place, Any, Any]]:
+    """Compare exactly; yield the pairs of children still to be compared."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in (*a, *(key for key in b if key not in a)):
+            below = place.below(key)
+            if key in a and key in b:
+                yield below, a[key], b[key]
+            elif (rule := walk.rules.get(below.path)) is not None and rule.rule is RuleName.IGNORE:
+                walk.used.add(below.path)
+                walk.ignored += 1
+            else:
+                walk.differ(below.told, f"only in the {'baseline' if key in a else 'candidate'}")
+    elif isinstance(a, list) and isinstance(b, list):
+        items = place.items()
+        if len(a) != len(b):
+            walk.differ(items.told, f"{len(a)} items against {len(b)}")
+        yield from ((items, x, y) for x, y in zip(a, b, strict=False))
+    elif not _same_scalar(walk, a, b):
+        walk.differ_in_value(place.told, a, b)
+
+
+def _same_scalar(walk: _Walk, a: Any, b: Any) -> bool:
+    if is_number(a) and is_number(b):
+        if isinstance(a, Decimal) and a.is_nan():
+            return isinstance(b, Decimal) and b.is_nan()
+        same = bool(a == b)
+        if same and isinstance(a, int) != isinstance(b, int):
+            walk.notes["an integer on one side is written as a fraction on the other"] += 1
+        return same
+    return type(a) is type(b) and bool(a == b)
+
+
+def _against(a: object, b: object) -> str:
+    """Say how two values differ without telling them."""
+    if _name(a) != _name(b):
+        return f"{_name(a)} against {_name(b)}"
+    if isinstance(a, str) and isinstance(b, str):
+        return f"another string, {len(a)} characters against {len(b)}"
+    if isinstance(a, list) and isinstance(b, list):
+        return f"another list, {len(a)} items against {len(b)}"
+    return f"another {_name(a).partition(' ')[2]}"
+
+
+def _apply(walk: _Walk, rule: JsonRule, place: _Place, a: Any, b: Any) -> None:
+    if rule.rule is RuleName.IGNORE:
+        walk.ignored += 1
+        return
+    if canonical(a) == canonical(b):
+        return
+    if TOLERANCES[rule.rule](rule, a, b):
+        walk.tolerated += 1
+    else:
+        walk.differ_in_value(place.told, a, b, f", under rule {rule.rule.value}")

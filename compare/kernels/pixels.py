@@ -1,0 +1,196 @@
+"""Decode a picture the same way for both sides: type from the bytes, pixels capped, upright, sRGB, RGB or RGBA.
+
+The header is read first, so that a decompression bomb is refused before its pixels exist.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import warnings
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageCms, ImageOps, JpegImagePlugin, UnidentifiedImageError
+
+Pixels = NDArray[np.uint8]
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP", "AVIF")
+LOSSLESS_FORMATS = frozenset({"PNG", "BMP", "TIFF", "GIF"})
+ORIENTATION_TAG = 0x0112
+# What Pillow's readers are known to raise on hostile bytes; anything else is a fault of ours and must show.
+DECODE_ERRORS = (
+    OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError, AttributeError, OverflowError,
+    ZeroDivisionError, NotImplementedError, struct.error, zlib.error,
+    Image.DecompressionBombError, Image.DecompressionBombWarning,
+)  # fmt: skip
+_SUBSAMPLING = {0: "4:4:4", 1: "4:2:2", 2: "4:2:0"}
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A decoded picture. ``pixels`` is ``(H, W, 3)`` or ``(H, W, 4)`` uint8 in sRGB, upright, alpha not premultiplied.
+
+    ``orientation`` is the tag that was applied (1 for none). ``quality`` is estimated from a JPEG's tables. ``frames``
+    is how many the file has; the pixels are those of the first.
+    """
+
+    pixels: Pixels
+    format: str
+    orientation: int = 1
+    quality: int | None = None
+    subsampling: str | None = None
+    frames: int = 1
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height."""
+        return self.pixels.shape[1], self.pixels.shape[0]
+
+    @property
+    def has_alpha(self) -> bool:
+        """Whether there is an alpha channel."""
+        return bool(self.pixels.shape[2] == 4)
+
+    @property
+    def rgb(self) -> Pixels:
+        """The colour channels, a view."""
+        return self.pixels[..., :3]
+
+    @property
+    def alpha(self) -> Pixels:
+        """The alpha channel; opaque where the picture has none."""
+        return self.pixels[..., 3] if self.has_alpha else np.full(self.pixels.shape[:2], 255, np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class Undecodable:
+    """Why bytes are no picture that could be judged. ``too_large`` ones may well be good: they are never held against
+    anybody."""
+
+    why: str
+    too_large: bool = False
+
+
+def decode(data: bytes, max_pixels: int) -> Picture | Undecodable:
+    """Return the first frame of ``data`` or why not. Never raises on input; memory is bounded by ``max_pixels``."""
+    return next(decode_frames(data, max_pixels))
+
+
+def decode_frames(data: bytes, max_pixels: int) -> Iterator[Picture | Undecodable]:
+    """Yield the frames of ``data`` one by one, at least one; a frame that cannot be decoded is the last.
+
+    Never raises on input; no frame takes more than ``max_pixels``.
+    """
+    if not data:
+        yield Undecodable("empty")
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+                frames = getattr(image, "n_frames", 1)
+                for number in range(frames):
+                    image.seek(number)
+                    width, height = image.size
+                    if width * height > max_pixels:
+                        yield Undecodable(f"{width} x {height} is more than {max_pixels} pixels", too_large=True)
+                        return
+                    yield replace(_decode_open(image), frames=frames)
+        except MemoryError:
+            yield Undecodable("it takes more memory than there is", too_large=True)
+        except DECODE_ERRORS as error:
+            yield Undecodable(_reason(data, error))
+
+
+def _reason(data: bytes, error: BaseException) -> str:
+    if isinstance(error, UnidentifiedImageError):
+        return f"not a picture in a known format ({len(data)} bytes)"
+    return f"damaged or truncated ({type(error).__name__})"
+
+
+def _decode_open(image: Image.Image) -> Picture:
+    name = image.format or "?"
+    quality, subsampling = _jpeg_facts(image)
+    orientation = _orientation(image)
+    profile = image.info.get("icc_profile")
+    image.load()
+    upright = _upright(image)
+    return Picture(np.asarray(_to_srgb(upright, profile)), name, orientation, quality, subsampling)
+
+
+def read_orientation(data: bytes) -> int | None:
+    """Return the EXIF orientation (1 to 8) of a picture's header, ``None`` when ``data`` is no picture."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+                return _orientation(image)
+        except DECODE_ERRORS:
+            return None
+
+
+def _orientation(image: Image.Image) -> int:
+    try:
+        value = image.getexif().get(ORIENTATION_TAG, 1)
+    except DECODE_ERRORS:
+        return 1
+    return value if isinstance(value, int) and 1 <= value <= 8 else 1
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    try:
+        return ImageOps.exif_transpose(image)
+    except DECODE_ERRORS:
+        return image
+
+
+def _jpeg_facts(image: Image.Image) -> tuple[int | None, str | None]:
+    tables = getattr(image, "quantization", None)
+    if image.format != "JPEG" or not tables:
+        return None, None
+    # The IJG tables scale by 200 - 2 q above quality 50; the first table's sum stands for it (3699 at quality 50).
+    scale = 100.0 * sum(tables[min(tables)]) / 3699
+    quality = (200 - scale) / 2 if scale <= 100 else 5000 / scale
+    return max(1, min(100, round(quality))), _SUBSAMPLING.get(JpegImagePlugin.get_sampling(image))
+
+
+def _to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
+    has_alpha = image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info
+    if image.mode.startswith("I") or image.mode == "F":
+        image = _to_eight_bits(image)
+    target = "RGBA" if has_alpha else "RGB"
+    if profile and image.mode in ("RGB", "RGBA", "CMYK", "L"):
+        image = _apply_profile(image, profile, target)
+    return image if image.mode == target else image.convert(target)
+
+
+def _to_eight_bits(image: Image.Image) -> Image.Image:
+    values = np.asarray(image).astype(np.float64)
+    if image.mode.startswith("I"):
+        values = values / 257
+    elif values.size and np.nanmax(values) <= 1:
+        values = values * 255
+    return Image.fromarray(np.clip(np.nan_to_num(values), 0, 255).round().astype(np.uint8))
+
+
+def _apply_profile(image: Image.Image, profile: bytes, target: str) -> Image.Image:
+    """Convert to sRGB; a corrupt profile, or one for another colour space, is ignored."""
+    try:
+        source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+        transform = ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), image.mode, target)
+        if image.mode == target and _changes_nothing(transform, target):
+            return image
+        return transform.apply(image)
+    except (ImageCms.PyCMSError, *DECODE_ERRORS):
+        return image
+
+
+def _changes_nothing(transform: ImageCms.ImageCmsTransform, mode: str) -> bool:
+    """Tell sRGB in effect, whose conversion would only add rounding errors; its name does not decide."""
+    steps = np.linspace(0, 255, 18).astype(np.uint8)
+    cube = Image.fromarray(np.stack(np.meshgrid(steps, steps, steps), axis=-1).reshape(18, -1, 3)).convert(mode)
+    moved = np.asarray(transform.apply(cube)).astype(np.int16) - np.asarray(cube)
+    return bool(np.abs(moved).max() <= 1)

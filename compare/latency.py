@@ -1,0 +1,67 @@
+"""Latency of both sides in words and numbers. Quantiles of raw values; a ratio of pairs is not a ratio of quantiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compare.gates import GateResult
+from compare.stats import Percentile
+from compare.tally import Tally
+
+
+@dataclass(frozen=True, slots=True)
+class LatencySummary:
+    """Seconds per side (``None`` where that percentile is a failure), and the paired ratio at the median."""
+
+    baseline_p50: Percentile
+    baseline_p95: Percentile
+    baseline_p99: Percentile
+    candidate_p50: Percentile
+    candidate_p95: Percentile
+    candidate_p99: Percentile
+    ratio: float | None
+    ratio_low: float | None
+    ratio_high: float | None
+
+
+def summarise_latency(data: Tally, gates: Sequence[GateResult]) -> LatencySummary:
+    """Return the latencies of an epoch; the ratio comes from G1."""
+    typical = next(gate for gate in gates if gate.id == "G1")
+    old, new = ([side.percentile(p) for p in (0.5, 0.95, 0.99)] for side in (data.timed.baseline, data.timed.candidate))
+    return LatencySummary(
+        old[0], old[1], old[2], new[0], new[1], new[2], typical.estimate, typical.low, typical.high
+    )  # fmt: skip
+
+
+def times(ratio: float) -> str:
+    """Return 'N times slower' or 'N times faster', 'about as fast' where N would read as 1."""
+    if 0.95 < ratio < 1.05:
+        return "about as fast"
+    return f"{ratio:.2g} times slower" if ratio > 1 else f"{1 / max(ratio, 1e-9):.2g} times faster"
+
+
+def typical_words(latency: LatencySummary) -> str:
+    """Return the median in words: '1.8 to 2.0 times faster at the median'."""
+    low, high = latency.ratio_low, latency.ratio_high
+    if latency.ratio is None:
+        return "not yet known"
+    if low is None or high is None or low <= 0:
+        return f"{times(latency.ratio)} at the median so far"
+    if high < 1:
+        return f"{span(1 / high, 1 / low)} times faster at the median"
+    if low > 1:
+        return f"{span(low, high)} times slower at the median"
+    return f"{low:.2f} to {high:.2f} times as long at the median"
+
+
+def span(low: float, high: float) -> str:
+    """Return two numbers as a range, as one where they read alike."""
+    ends = f"{low:.2g}", f"{high:.2g}"
+    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
+
+
+def tail_words(latency: LatencySummary) -> str | None:
+    """Return the 95th percentiles in words, ``None`` where they are not known."""
+    old, new = latency.baseline_p95.value, latency.candidate_p95.value
+    return f"{times(new / old)} at the 95th percentile" if old and new else None

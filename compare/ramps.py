@@ -1,0 +1,137 @@
+"""What a person can do with a ramp: start, pause, abort, look. The command line and the page use this very class.
+
+Starting moves nothing by itself: a driver (``crossfade ramp run``) makes the first move, so that no traffic crosses
+unwatched. Aborting needs no driver: it writes the toggle at once, and a driver repeats what could not be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from compare.plan import Plan
+from compare.policy import Policy, measurement_key, policy_hash
+from compare.ramp import Phase, Ramp, abort, begin, pause, resume
+from compare.rampbook import Entry, Move, Outrun, RampBook
+from compare.results import Results
+from compare.verdict import Decision
+
+_ATTEMPTS = 10
+
+
+class RampRefused(ValueError):
+    """A ramp may not be changed like that. The message says why, and what to do."""
+
+
+class ToggleWriter(Protocol):
+    """Whoever can move the traffic of a route: the config file, a ConfigMap."""
+
+    def percent(self, route: str) -> int:
+        """Return what the candidate serves by the toggle. Raises ``ValueError`` or ``OSError``."""
+        ...
+
+    def move(self, route: str, percent: int, *, who: str, now: datetime) -> None:
+        """Give the candidate so much. Raises ``ValueError`` or ``OSError``, having changed nothing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RampState:
+    """What is to be known of a route's ramp. ``driver`` names the process that drives it, ``None`` where none runs."""
+
+    route: str
+    plan: Plan
+    ramp: Ramp | None
+    moves: tuple[Move, ...]
+    driver: str | None
+
+
+class Ramps:
+    """The ramps of all routes with a policy and a plan. Every method blocks."""
+
+    def __init__(
+        self,
+        book: RampBook,
+        results: Results,
+        writer: ToggleWriter,
+        situation: Callable[[], tuple[Mapping[str, Policy], Mapping[str, Plan]]],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._book, self._results, self._writer = book, results, writer
+        self._situation, self._now = situation, now
+
+    def state(self, route: str) -> RampState:
+        """Return where a route's ramp is. Raises ``RampRefused`` where there is no such route."""
+        _, plan = self._known(route)
+        entry = self._book.read(route)
+        moves = tuple(self._book.moves(route))
+        return RampState(route, plan, None if entry is None else entry.ramp, moves, self._book.owner(self._now()))
+
+    def start(self, route: str, who: str) -> Ramp:
+        """Begin where the toggle is, or go on after a pause. Raises ``RampRefused``."""
+        policy, plan = self._known(route)
+
+        def change(entry: Entry | None) -> Ramp:
+            if entry is not None and entry.ramp.phase is Phase.PAUSED:
+                return resume(entry.ramp, who, self._now())
+            if entry is not None and entry.ramp.phase.watched:
+                raise RampRefused(f"the ramp of {route} is {entry.ramp.phase.value} already, at {entry.ramp.percent} %")
+            self._may_begin(policy, plan)
+            last = self._results.last_sequence(route, measurement_key(policy))
+            return begin(route, self._writer.percent(route), who, self._now(), last)
+
+        return self._change(route, change)
+
+    def pause(self, route: str, who: str) -> Ramp:
+        """Stay at the present step. Raises ``RampRefused`` where nothing moves."""
+
+        def change(entry: Entry | None) -> Ramp:
+            if entry is None or entry.ramp.phase is not Phase.RUNNING:
+                raise RampRefused(f"no ramp of {route} is running, so there is nothing to pause")
+            return pause(entry.ramp, who, self._now())
+
+        self._known(route)
+        return self._change(route, change)
+
+    def abort(self, route: str, who: str) -> Ramp:
+        """Bring all traffic back to the baseline, now. Raises ``RampRefused``, or what the writer raises: the intent is
+        recorded by then, and a driver goes on trying."""
+
+        def change(entry: Entry | None) -> Ramp:
+            ramp = entry.ramp if entry is not None else begin(route, self._writer.percent(route), who, self._now())
+            return abort(ramp, who, self._now())
+
+        self._known(route)
+        ramp = self._change(route, change)
+        self._writer.move(route, 0, who=f"ramp, by {who}", now=self._now())
+        return self._change(route, lambda entry: replace(entry.ramp if entry else ramp, settled=True))
+
+    def _known(self, route: str) -> tuple[Policy, Plan]:
+        policies, plans = self._situation()
+        if route not in plans or route not in policies:
+            raise RampRefused(f"there is no route {route}; the config has {', '.join(plans) or 'none'}")
+        return policies[route], plans[route]
+
+    def _may_begin(self, policy: Policy, plan: Plan) -> None:
+        route = policy.route
+        if not plan.mirrors_back:
+            raise RampRefused(
+                f"{route} is not mirrored both ways, so nothing could be judged once {policy.candidate} serves: set "
+                "shadow.percent above 0 and shadow.both_ways: true"
+            )
+        verdict = self._results.latest_verdict(route, policy_hash(policy))
+        if verdict is None:
+            raise RampRefused(f"{route} has no verdict under today's policy: run crossfade compare first")
+        if verdict.decision is not Decision.PROMOTE:
+            raise RampRefused(f"the verdict on {route} is {verdict.decision.value}, not promote: {verdict.reason}")
+
+    def _change(self, route: str, change: Callable[[Entry | None], Ramp]) -> Ramp:
+        for _ in range(_ATTEMPTS):
+            entry = self._book.read(route)
+            try:
+                return self._book.save(change(entry), entry, self._now()).ramp
+            except Outrun:
+                continue
+        raise RampRefused(f"the ramp of {route} keeps changing under this command; try again")
