@@ -1,0 +1,1 @@
+"""The one config file: its shape, how it is read, and how the toggle is written back."""

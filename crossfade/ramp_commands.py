@@ -1,0 +1,103 @@
+"""`crossfade ramp`: the way across, from the command line. The page uses the same ``compare.ramps.Ramps``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from crossfade.usage import DEFAULT_CONFIG, ConfigOption, faults_as_usage
+
+if TYPE_CHECKING:
+    from compare.ramps import Ramps
+
+ramp_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="""Move a route to its candidate step by step, and back by itself when something is wrong.
+
+    A ramp goes on only when the verdict on the live traffic of its present step is *promote*, after a minimum stay. It
+    comes back at once when the candidate fails, damages outputs or is rejected, and one step when it is merely worse.
+    `crossfade ramp run` is what watches and moves: keep one running. See `ramp` and `shadow.both_ways` in the config.
+    """,
+)
+RouteArgument = Annotated[str, typer.Argument(help="The route's name.")]
+ConfigMapOption = Annotated[
+    str | None,
+    typer.Option(
+        "--configmap",
+        metavar="NAME[/KEY]",
+        envvar="CROSSFADE_CONFIGMAP",
+        help="In Kubernetes: the ConfigMap that holds the config file; its toggle is patched instead of the file's.",
+    ),
+]
+
+
+@ramp_app.command()
+def start(route: RouteArgument, config: ConfigOption = DEFAULT_CONFIG, configmap: ConfigMapOption = None) -> None:
+    """Begin, or go on after a pause. Needs a promote under today's policy, and `shadow.both_ways`."""
+    _change("start", route, config, configmap)
+
+
+@ramp_app.command()
+def pause(route: RouteArgument, config: ConfigOption = DEFAULT_CONFIG, configmap: ConfigMapOption = None) -> None:
+    """Stay at the present step. It is still watched, and still comes back when something is wrong."""
+    _change("pause", route, config, configmap)
+
+
+@ramp_app.command()
+def abort(route: RouteArgument, config: ConfigOption = DEFAULT_CONFIG, configmap: ConfigMapOption = None) -> None:
+    """Bring all traffic back to the baseline now. Works without a driver, too."""
+    _change("abort", route, config, configmap)
+
+
+@ramp_app.command()
+def status(route: RouteArgument, config: ConfigOption = DEFAULT_CONFIG, configmap: ConfigMapOption = None) -> None:
+    """Say where the ramp is, what it waits for, and who or what made each move."""
+    with faults_as_usage():
+        from rich.console import Console
+
+        from crossfade.ramp_view import render_state
+
+        state = _ramps(config, configmap).state(route)
+    Console().print(render_state(state))
+
+
+@ramp_app.command()
+def run(
+    config: ConfigOption = DEFAULT_CONFIG,
+    configmap: ConfigMapOption = None,
+    gateway: Annotated[
+        list[str] | None,
+        typer.Option(help="Address of a gateway, to read its counts; may be repeated. Left out: gateway.listen."),
+    ] = None,
+    interval: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.1, max=60)] = 2.0,
+) -> None:
+    """Watch and move every ramp until a signal ends it. Several may run: one drives, the others stand by.
+
+    Ending it leaves the traffic as it is, unwatched; start it again soon, or abort.
+    """
+    with faults_as_usage():
+        from crossfade.ramp_run import run_driver
+
+        run_driver(config, configmap, gateway or [], interval, typer.echo)
+
+
+def _change(action: str, route: str, config: ConfigOption, configmap: str | None) -> None:
+    import getpass
+
+    with faults_as_usage():
+        from crossfade.ramping import describe
+
+        ramps = _ramps(config, configmap)
+        ramp = getattr(ramps, action)(route, getpass.getuser())
+        driver = ramps.state(route).driver
+    typer.echo(describe(ramp))
+    if action == "start" and driver is None:
+        typer.echo("Nothing moves yet, as no driver runs: crossfade ramp run", err=True)
+
+
+def _ramps(config: ConfigOption, configmap: str | None) -> Ramps:
+    from crossfade.ramp_run import open_ramps
+
+    return open_ramps(config, configmap)

@@ -1,0 +1,30 @@
+"""What all commands share: where the config is, and how a wrong use is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DEFAULT_CONFIG = Path("crossfade.yaml")
+ConfigOption = Annotated[
+    Path, typer.Option("--config", "-c", envvar="CROSSFADE_CONFIG", help="The config file.", dir_okay=False)
+]
+
+
+@contextmanager
+def faults_as_usage() -> Iterator[None]:
+    """Turn a ``ValueError`` (bad config, unknown name) or a package that is not installed into a message and exit
+    code 2."""
+    try:
+        yield
+    except ValueError as error:
+        typer.echo(f"crossfade: {error}", err=True)
+        raise typer.Exit(2) from error
+    except ModuleNotFoundError as error:
+        hint = "pip install 'crossfade[compare]' (comparison, dashboard), [onprem] (model server), [parquet] (export)"
+        typer.echo(f"crossfade: this command needs the package {error.name}, which is not installed: {hint}", err=True)
+        raise typer.Exit(2) from error

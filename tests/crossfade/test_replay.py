@@ -1,0 +1,237 @@
+"""`crossfade replay`: recorded requests go to a real backend when they are due, and the answers become a run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from crossfade.cli import app
+from crossfade.replay.speed import Schedule, Speed, parse_speed
+from shadow.exchange import Exchange
+from shadow.keeping import Bodies, KeepRule
+from shadow.reader import Reader
+from shadow.store import Store
+from tests.fakes.backend import Backend, Peer, answering, plain
+from tests.shadow.bench import body_of, exchange_of
+
+ROOT = Path(__file__).parents[2]
+BEGIN = datetime.now(UTC) - timedelta(hours=2)
+CONFIG = """\
+backends:
+  cloud: {{servers: ["http://127.0.0.1:1"]}}
+  onprem: {{servers: ["{onprem}"], auth: {{header: Authorization, value: "Bearer k3y"}}, timeout_s: 20}}
+routes:
+  - {{name: classify, match: {{path: /v1/classify}}, baseline: cloud, candidate: onprem, active: cloud,
+      compare: {{kind: bytes, min_pairs: 5}}}}
+store: {{url: "sqlite:///crossfade.db", bodies: bodies}}
+audit: audit.jsonl
+"""
+
+
+def recorded(number: int, gap_s: float = 0.05) -> Exchange:
+    """Return a recorded exchange, answered by the cloud with ``ok``; every third has a large body."""
+    content = b"picture %d " % number * (2000 if number % 3 == 0 else 1)
+    headers = ((b"Host", b"api.example"), (b"Authorization", b"Bearer theirs"), (b"X-Kind", b"cat"))
+    made = exchange_of(f"id-{number}", headers=headers, body=body_of(content, media_type="image/png"))
+    answer = replace(made.primary, body=body_of(b"ok", media_type="text/plain"))
+    leg = replace(answer, backend="onprem")
+    at = BEGIN + timedelta(seconds=number * gap_s)
+    return replace(made, received_at=at, primary=answer, shadow=leg)
+
+
+def setup(folder: Path, onprem: str, exchanges: list[Exchange], rule: KeepRule | None = None) -> Path:
+    config = folder / "crossfade.yaml"
+    config.write_text(CONFIG.format(onprem=onprem), encoding="utf-8")
+
+    async def fill() -> None:
+        store = Store.open(f"sqlite:///{folder}/crossfade.db", folder / "bodies")
+        store.configure({"classify": rule or KeepRule()})
+        for exchange in exchanges:
+            await store.save(exchange)
+        await store.aclose()
+
+    asyncio.run(fill())
+    return config
+
+
+def taking(seconds: float, arrivals: list[float]) -> Callable[[Peer], None]:
+    """Return a backend's script that takes its time over each answer."""
+
+    def script(peer: Peer) -> None:
+        while peer.read_request() is not None:
+            arrivals.append(time.monotonic())
+            time.sleep(seconds)  # a slow backend: the time is the point
+            peer.send(plain(b"ok"))
+
+    return script
+
+
+def run(config: Path, *arguments: str) -> tuple[int, str]:
+    options = ["--route", "classify", "--to", "onprem", "--since", "3h", "--config", str(config), "--name", "run-1"]
+    result = CliRunner().invoke(app, ["replay", *options, *arguments], env={"COLUMNS": "140"})
+    return result.exit_code, result.output
+
+
+def stored(config: Path, route: str = "classify~run-1") -> list[Exchange]:
+    reader = Reader.open(f"sqlite:///{config.parent}/crossfade.db", config.parent / "bodies")
+    try:
+        return reader.exchanges(route, limit=1000)
+    finally:
+        reader.close()
+
+
+def test_recorded_requests_are_sent_as_they_were_and_the_answers_are_a_run_to_compare(tmp_path: Path) -> None:
+    with Backend(answering(plain(b"ok"))) as onprem:
+        config = setup(tmp_path, onprem.url, [recorded(n) for n in range(12)])
+        code, output = run(config, "--speed", "max", "--concurrency", "4")
+        assert (code, "sent 12, stored 12" in output) == (0, True), output
+        bodies = sorted(request.body for request in onprem.requests)
+        assert bodies == sorted(b"".join(recorded(n).request.body) for n in range(12))
+        for request in onprem.requests:
+            assert request.values(b"authorization") == [b"Bearer k3y"]  # the backend's own, never the client's
+            assert request.values(b"x-kind") == [b"cat"]
+            assert request.values(b"x-crossfade-shadow") == [b"1"]
+    found = stored(config)
+    assert {(e.primary.backend, e.shadow and e.shadow.backend) for e in found} == {("recorded", "onprem")}
+    assert {e.received_at for e in found} == {recorded(n).received_at for n in range(12)}
+    code, output = run(config, "--speed", "max")  # its answers would be mixed with the first run's
+    assert (code, "there is a run run-1 of classify already" in output) == (2, True), output
+    result = CliRunner().invoke(
+        app, ["compare", "--route", "classify~run-1", "--config", str(config), "--workers", "1"]
+    )
+    assert "12" in result.output, result.output
+    assert result.exit_code in (0, 10), result.output
+    audit = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert (audit[0]["event"], audit[0]["run"], audit[0]["to"]) == ("replayed", "classify~run-1", "onprem")
+
+
+def test_answers_that_differ_from_the_recorded_ones_are_found(tmp_path: Path) -> None:
+    with Backend(answering(plain(b"no"))) as onprem:
+        config = setup(tmp_path, onprem.url, [recorded(n) for n in range(6)])
+        assert run(config, "--speed", "max")[0] == 0
+    file = tmp_path / "out.json"
+    options = ["--route", "classify~run-1", "--config", str(config), "--workers", "1", "--json", str(file)]
+    CliRunner().invoke(app, ["compare", *options])
+    assert file.read_text().count('"different"') >= 1
+
+
+def test_the_gaps_are_the_recorded_ones_scaled_and_slow_answers_hold_nothing_up(tmp_path: Path) -> None:
+    arrivals: list[float] = []
+    with Backend(taking(0.5, arrivals)) as onprem:
+        config = setup(tmp_path, onprem.url, [recorded(n, gap_s=1.0) for n in range(6)])
+        code, output = run(config, "--speed", "10x")
+    assert (code, "held back" in output) == (0, False), output
+    assert len(arrivals) == 6
+    assert 0.4 < arrivals[-1] - arrivals[0] < 2.0, "half a second; one after the other they would take three"
+
+
+def test_a_load_that_concurrency_held_back_is_told(tmp_path: Path) -> None:
+    with Backend(taking(0.1, [])) as onprem:
+        config = setup(tmp_path, onprem.url, [recorded(n) for n in range(6)])
+        _, output = run(config, "--speed", "1000/s", "--concurrency", "1")
+    assert "held back: 5 requests waited for one of 1 places" in " ".join(output.split())
+
+
+def test_loops_limits_and_what_cannot_be_sent_are_counted(tmp_path: Path) -> None:
+    gone = replace(recorded(3).request.body, chunks=None)
+    exchanges = [recorded(n) for n in range(3)]
+    exchanges.append(replace(recorded(3), request=replace(recorded(3).request, body=gone)))
+    exchanges.append(recorded(4))
+    with Backend(answering(plain(b"ok"))) as onprem:
+        config = setup(tmp_path, onprem.url, exchanges)
+        code, output = run(config, "--speed", "max", "--loop", "3")
+        assert (code, "sent 12, stored 12" in output) == (0, True), output
+        assert "3 (the body of the request is not kept)" in output
+        assert len({exchange.id for exchange in stored(config)}) == 12
+
+
+def test_a_backend_that_refuses_is_a_failure_by_name(tmp_path: Path) -> None:
+    config = setup(tmp_path, "http://127.0.0.1:9", [recorded(n) for n in range(3)])
+    code, output = run(config, "--speed", "max")
+    assert code == 1
+    assert "failed: 3 connect" in output
+    assert {e.shadow and e.shadow.failure and e.shadow.failure.kind.value for e in stored(config)} == {"connect"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--speed", "fast"], "a speed is 1x"),
+        (["--speed", "0x"], "a speed is 1x"),
+        (["--to", "nowhere"], "there is no backend nowhere; there is cloud, onprem"),
+        (["--route", "nowhere"], "there is no route nowhere"),
+        (["--since", "1s"], "nothing is recorded in that time"),
+        (["--name", "a/b"], "letters, digits"),
+    ],
+)
+def test_what_cannot_be_run_is_told(arguments: list[str], message: str, tmp_path: Path) -> None:
+    config = setup(tmp_path, "http://127.0.0.1:9", [recorded(0)])
+    code, output = run(config, *arguments)
+    assert code == 2
+    assert message in " ".join(output.split())
+
+
+def test_a_route_that_keeps_hashes_only_cannot_be_replayed_and_says_why(tmp_path: Path) -> None:
+    config = setup(tmp_path, "http://127.0.0.1:9", [recorded(0)], KeepRule(Bodies.HASHES))
+    code, output = run(config)
+    assert code == 2
+    assert "1 (the body of the request is not kept)" in output
+
+
+def test_ctrl_c_stops_the_sending_keeps_what_was_answered_and_balances(tmp_path: Path) -> None:
+    with Backend(answering(plain(b"ok"))) as onprem:
+        config = setup(tmp_path, onprem.url, [recorded(n, gap_s=0.1) for n in range(300)])
+        options = ["--route", "classify", "--to", "onprem", "--since", "3h", "--config", str(config), "--name", "run-1"]
+        command = [sys.executable, "-m", "crossfade.cli", "replay", *options]
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ})
+        onprem.wait_requests(5)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=20)
+    assert process.returncode == 130
+    found = stored(config)
+    assert f"stored {len(found)}" in output
+    assert 5 <= len(found) < 300
+    reader = Reader.open(f"sqlite:///{tmp_path}/crossfade.db", tmp_path / "bodies")
+    account = reader.accounts()["classify~run-1"]
+    reader.close()
+    assert account.balanced
+    assert (account.recorded, account.in_flight) == (len(found), 0)
+
+
+@given(
+    st.lists(st.floats(0, 100), min_size=1, max_size=20),
+    st.sampled_from([Speed(factor=1.0), Speed(factor=10.0), Speed(rate_per_s=50.0), Speed()]),
+)
+def test_times_never_go_back_and_gaps_are_scaled(gaps: list[float], speed: Speed) -> None:
+    schedule, at, due = Schedule(speed), BEGIN, []
+    for gap_s in gaps:
+        at += timedelta(seconds=gap_s)
+        due.append(schedule.due_s(at))
+    assert due[0] == 0
+    assert due == sorted(due)
+    if speed.factor is not None:
+        assert due[-1] == pytest.approx(sum(gaps[1:]) / speed.factor, abs=1e-4)
+    if speed.rate_per_s is not None:
+        assert due[-1] == pytest.approx((len(gaps) - 1) / speed.rate_per_s)
+    schedule.again()
+    assert schedule.due_s(BEGIN) >= due[-1]
+
+
+def test_speeds_are_read_as_people_write_them() -> None:
+    assert parse_speed("2.5x") == Speed(factor=2.5)
+    assert parse_speed("50/s") == parse_speed("50") == Speed(rate_per_s=50)
+    assert parse_speed("max") == Speed()

@@ -1,0 +1,65 @@
+"""`crossfade shadow check` against a real gateway: what works is said to work, and what does not is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from crossfade.cli import app
+from tests.e2e.gateway_process import gateway_process, write_config
+from tests.fakes.backend import Backend, answering, plain
+
+JSON = plain(b'{"label": "cat"}', fields=b"Content-Type: application/json\r\n")
+
+
+def check(config: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(app, ["shadow", "check", "--config", str(config), "--timeout", "10", *arguments])
+
+
+def outcomes(result: Result) -> dict[str, str]:
+    told: Any = json.loads(result.stdout)
+    return {step["name"]: step["outcome"] for step in told["steps"]}
+
+
+def test_each_step_of_a_mirror_that_works_is_ok_and_one_that_fails_is_named(tmp_path: Path) -> None:
+    with Backend(answering(JSON)) as cloud, Backend(answering(JSON)) as onprem:
+        config, port = write_config(tmp_path, cloud.url, onprem.url)
+        with gateway_process(config, port):
+            friendly, machine = check(config, "all"), check(config, "all", "--json")
+            onprem.close()
+            refused = check(config, "all", "--json")
+        down, gone = check(config, "all", "--json"), check(config, "nothing")
+        config.write_text(config.read_text().replace("percent: 100", "percent: 0"))
+        off = check(config, "all")
+    assert (friendly.exit_code, machine.exit_code) == (0, 0), friendly.stdout
+    assert outcomes(machine) == dict.fromkeys(("answered", "shadow", "stored", "compared"), "ok")
+    assert "the outputs are identical" in friendly.stdout
+    assert (len(cloud.requests), len(onprem.requests)) == (3, 2), "each of them once"
+    assert onprem.requests[0].body.startswith(b"\x89PNG")
+    assert refused.exit_code == 1
+    assert outcomes(refused)["shadow"] == "failed"
+    assert (off.exit_code, gone.exit_code) == (2, 2)
+    assert "is not mirrored" in off.stderr
+    assert "there is no route nothing; the config has all" in gone.stderr
+    assert (down.exit_code, outcomes(down)) == (1, {"answered": "failed"})
+
+
+def test_a_request_that_is_not_chosen_is_unsure(tmp_path: Path) -> None:
+    with Backend(answering(JSON)) as cloud, Backend(answering(JSON)) as onprem:
+        config, port = write_config(tmp_path, cloud.url, onprem.url)
+        config.write_text(config.read_text().replace("percent: 100", "percent: 0.0001"))
+        with gateway_process(config, port):
+            result = check(config, "all", "--json")
+    assert result.exit_code == 10
+    assert outcomes(result) == {"answered": "ok", "mirrored": "unsure"}
+
+
+@pytest.mark.parametrize("command", ["check", "work"])
+def test_the_help_teaches(command: str) -> None:
+    result = CliRunner().invoke(app, ["shadow", command, "--help"])
+    assert result.exit_code == 0
+    assert "shadow" in result.stdout

@@ -1,0 +1,113 @@
+"""Two gateways, a real Redis and two workers: one of each is killed under load, and every request is accounted for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from crossfade.demo.processes import free_port
+from shadow.exchange import SkipReason
+from shadow.reader import STALE_AFTER, Reader, utc_now
+from shadow.stream import BYTES, PENDING, STREAM
+from tests.e2e.gateway_process import gateway_process, write_config
+from tests.fakes.backend import Backend, Peer, answering, plain
+from tests.gateway.redis_server import RedisServer
+
+PICTURE = b"x" * 30_000
+
+
+@contextmanager
+def worker(config: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a worker until the block ends; it must end by itself."""
+    command = [sys.executable, "-m", "crossfade.cli", "shadow", "work", "--config", str(config), *arguments]
+    with open(config.with_name("worker.log"), "ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "CLOUD_KEY": "k3y"})
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path)
+    server.start()
+    yield server
+    server.kill()
+
+
+def write_stream_config(folder: Path, name: str, cloud: str, onprem: str, redis: RedisServer) -> tuple[Path, int]:
+    """Write the config of one of several gateways that share a store; return its path and port."""
+    written, old = write_config(folder, cloud, onprem)
+    port, config = free_port(), folder / f"{name}.yaml"
+    mirror = f'mirror: {{transport: "redis://127.0.0.1:{redis.port}/0"}}\n'
+    config.write_text(written.read_text().replace(str(old), str(port)) + mirror)
+    return config, port
+
+
+def send_until(stop: threading.Event, url: str, answered: list[int]) -> None:
+    with httpx.Client(base_url=url, trust_env=False) as client, suppress(httpx.TransportError):
+        while not stop.is_set():
+            assert client.post("/", content=PICTURE).content == b"cloud"
+            answered.append(1)
+
+
+def a_little_slow(peer: Peer) -> None:
+    while peer.read_request() is not None:
+        time.sleep(0.01)  # so that a worker that is killed has something in its hands
+        peer.send(plain(b"onprem"))
+
+
+def test_kill_9_of_a_gateway_and_a_worker_loses_nothing_unnamed(tmp_path: Path, redis_server: RedisServer) -> None:
+    stop, answered = threading.Event(), list[int]()
+    with Backend(answering(plain(b"cloud"))) as cloud, Backend(a_little_slow) as onprem:
+        places = [write_stream_config(tmp_path, name, cloud.url, onprem.url, redis_server) for name in ("a", "b")]
+        config = places[0][0]
+        with (
+            gateway_process(*places[0]) as doomed,
+            gateway_process(*places[1]) as gateway,
+            worker(config, "--claim-after", "2") as doomed_worker,
+            worker(config, "--claim-after", "2"),
+            ThreadPoolExecutor(6) as many,
+            redis_server.connect() as redis,
+        ):
+            sending = [many.submit(send_until, stop, one.url, answered) for one in (doomed, gateway) for _ in range(3)]
+            gateway.wait_status(lambda status: status["routes"]["all"]["account"]["recorded"] >= 60)
+            doomed_worker.kill()
+            left = redis.xpending(STREAM, "workers")["pending"]
+            doomed.kill()
+            gateway.wait_status(lambda status: status["routes"]["all"]["account"]["recorded"] >= 120)
+            stop.set()
+            for each in sending:
+                each.result()
+            received = gateway.status()["routes"]["all"]["account"]["received"]
+            account = gateway.wait_drained(received)
+            assert left > 0, "the worker had something in its hands"
+            gateway.wait_status(lambda _: redis.xlen(STREAM) == 0)
+            assert (int(redis.get(BYTES) or 0), redis.hgetall(PENDING)) == (0, {})
+        assert account["recorded"] == received, "a worker's death loses nothing"
+    reader = Reader.open(f"sqlite:///{tmp_path}/crossfade.db", tmp_path / "bodies")
+    try:
+        stored = reader.count("all")
+        total = replace(reader, now=lambda: utc_now() + 2 * STALE_AFTER).accounts()["all"]
+        some = reader.exchanges("all", limit=5)
+        assert all(reader.load(exchange.request.body) == PICTURE for exchange in some)
+    finally:
+        reader.close()
+    assert total.balanced
+    assert (total.recorded, total.in_flight) == (stored, 0)
+    assert set(total.skipped) <= {SkipReason.LOST}, "what the killed gateway had not handed over yet"
+    assert len(answered) - 100 <= total.received
+    assert not any((tmp_path / "bodies").rglob("*parcel*"))
