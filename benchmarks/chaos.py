@@ -31,10 +31,10 @@ from rich.progress import Progress
 
 from crossfade.demo.processes import free_port
 from shadow.account import RouteAccount
-from shadow.reader import STALE_AFTER, Reader, utc_now
+from shadow.store.reader import STALE_AFTER, Reader, utc_now
 from shadow.stream import STREAM
 from tests.gateway.redis_server import RedisServer
-from tests.shadow.postgres_server import PostgresServer, postgres_server
+from tests.shadow.store.postgres_server import PostgresServer, postgres_server
 
 PAUSE_S = 0.7
 SETTLE_S = 60.0

@@ -31,10 +31,10 @@ from compare.job import run
 from compare.policy import Kind, Policy, measurement_key
 from compare.results import Results
 from shadow.account import RouteAccount
-from shadow.database import writing
 from shadow.exchange import Body, Exchange, Observation, Request
-from shadow.reader import Reader
-from shadow.store import Store
+from shadow.store.database import writing
+from shadow.store.reader import Reader
+from shadow.store.store import Store
 
 AIM_S = 0.2
 ROUTES = 5

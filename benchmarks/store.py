@@ -25,13 +25,13 @@ from rich.progress import track
 from sqlalchemy import Connection, text
 
 from shadow.account import Stamp
-from shadow.database import writing
 from shadow.exchange import Exchange
-from shadow.reader import Reader
-from shadow.rows import microseconds
-from shadow.store import Store
+from shadow.store.database import writing
+from shadow.store.reader import Reader
+from shadow.store.rows import microseconds
+from shadow.store.store import Store
 from tests.shadow.bench import body_of, exchange_of
-from tests.shadow.postgres_server import postgres_server
+from tests.shadow.store.postgres_server import postgres_server
 
 BEGIN = datetime(2026, 5, 4, tzinfo=UTC)
 ROUTES = 20

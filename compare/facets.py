@@ -31,8 +31,8 @@ from sqlalchemy import (
 )
 
 from compare.measurement import Measurement
-from shadow.database import insert_into, writing
-from shadow.rows import microseconds
+from shadow.store.database import insert_into, writing
+from shadow.store.rows import microseconds
 
 metadata = MetaData()
 facets = Table(

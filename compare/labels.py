@@ -13,8 +13,8 @@ from enum import StrEnum
 
 from sqlalchemy import BigInteger, Column, Engine, Index, Integer, MetaData, Table, Text, func, insert, select
 
-from shadow.database import writing
-from shadow.rows import microseconds, moment
+from shadow.store.database import writing
+from shadow.store.rows import microseconds, moment
 
 metadata = MetaData()
 labels = Table(

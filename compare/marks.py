@@ -15,10 +15,10 @@ from datetime import timedelta
 from sqlalchemy import BigInteger, Column, Engine, Index, MetaData, Table, Text, select
 
 from compare.coverage import DELIBERATE, Mark
-from shadow.database import writing
 from shadow.exchange import SkipReason
-from shadow.rows import microseconds, moment
-from shadow.schema import accounts
+from shadow.store.database import writing
+from shadow.store.rows import microseconds, moment
+from shadow.store.schema import accounts
 
 metadata = MetaData()
 looks = Table(

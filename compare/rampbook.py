@@ -32,8 +32,8 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from compare.ramp import Phase, Ramp, Served
-from shadow.database import writing
-from shadow.rows import microseconds, moment
+from shadow.store.database import writing
+from shadow.store.rows import microseconds, moment
 
 metadata = MetaData()
 ramps = Table(

@@ -34,7 +34,7 @@ from sqlalchemy import (
 from compare import facets
 from compare.measurement import Measurement, OutputClass, measurement_from_json
 from compare.verdict import Verdict, verdict_from_json
-from shadow.database import insert_into, writing
+from shadow.store.database import insert_into, writing
 
 metadata = MetaData()
 measurements = Table(

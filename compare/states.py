@@ -26,9 +26,9 @@ from sqlalchemy import (
 from compare.policy import Policy, measurement_key
 from compare.results import Results
 from compare.state import RouteState, fold, state_from_bytes, state_key
-from shadow.database import insert_into, writing
-from shadow.rows import microseconds
-from shadow.schema import exchanges
+from shadow.store.database import insert_into, writing
+from shadow.store.rows import microseconds
+from shadow.store.schema import exchanges
 
 metadata = MetaData()
 states = Table(

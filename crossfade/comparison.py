@@ -41,7 +41,7 @@ from crossfade.config.loading import ConfigError, load_config
 from crossfade.config.model import Config
 from crossfade.replay.recorded import MARK, RECORDED
 from shadow.errors import StoreError
-from shadow.reader import Reader
+from shadow.store.reader import Reader
 
 _log = logging.getLogger(__name__)
 FOLLOW_EVERY_S = 1.0

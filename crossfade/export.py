@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shadow.exchange import Body, Exchange, Observation
-from shadow.reader import Reader
+from shadow.store.reader import Reader
 
 _AT_ONCE = 1000
 _BODIES_AT_ONCE = 32

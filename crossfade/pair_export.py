@@ -24,8 +24,8 @@ from crossfade.config.loading import ConfigError, load_config
 from crossfade.config.model import Config
 from shadow.errors import StoreError
 from shadow.exchange import Body, Exchange, Headers
-from shadow.reader import Reader
-from shadow.redaction import REDACTED
+from shadow.store.reader import Reader
+from shadow.store.redaction import REDACTED
 
 _MAGIC = (
     (b"\x89PNG", "png"), (b"\xff\xd8\xff", "jpg"), (b"GIF8", "gif"), (b"RIFF", "webp"), (b"{", "json"), (b"[", "json"),

@@ -27,7 +27,7 @@ from crossfade.config.model import Config
 from crossfade.config.toggle import FileToggle
 from crossfade.ramping import Driver, Situation
 from crossfade.served import TIMEOUT_S, ServedMeter, fetch_metrics
-from shadow.reader import Reader
+from shadow.store.reader import Reader
 
 log = logging.getLogger(__name__)
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to ask, not where to listen

@@ -32,7 +32,7 @@ from crossfade.served import By, ServedMeter
 from shadow.account import RouteAccount
 from shadow.errors import StoreError
 from shadow.exchange import SkipReason
-from shadow.reader import Reader
+from shadow.store.reader import Reader
 
 log = logging.getLogger(__name__)
 INTERVAL_S = 2.0

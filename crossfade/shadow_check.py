@@ -24,7 +24,7 @@ from crossfade.composition import policies
 from crossfade.config.loading import ConfigError
 from crossfade.config.model import Config, RouteConfig
 from shadow.exchange import Exchange, Observation
-from shadow.reader import Reader
+from shadow.store.reader import Reader
 
 USER_AGENT = "crossfade-shadow-check"
 POLL_S = 0.1

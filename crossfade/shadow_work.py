@@ -25,7 +25,7 @@ from gateway.settings import Settings
 from gateway.tasks import keep_running
 from shadow.mirror import SAVE_GRACE_S, Mirror
 from shadow.spool import Spool, nameless_files
-from shadow.store import Store
+from shadow.store.store import Store
 from shadow.stream import Stream
 from shadow.tee import ByteBudget
 from shadow.worker import Worker

@@ -21,14 +21,14 @@ from crossfade.audit import append_line
 from crossfade.config.loading import ConfigError
 from crossfade.config.model import Config
 from crossfade.moments import parse_moment
-from shadow.adoption import delete_old_files, old_root
-from shadow.database import open_database
 from shadow.errors import StoreError
-from shadow.expiry import purge_days, purge_everything
-from shadow.inventory import Inventory, take_inventory
 from shadow.keeping import Kept
-from shadow.objects import open_objects
-from shadow.reader import Reader
+from shadow.store.adoption import delete_old_files, old_root
+from shadow.store.database import open_database
+from shadow.store.expiry import purge_days, purge_everything
+from shadow.store.inventory import Inventory, take_inventory
+from shadow.store.objects import open_objects
+from shadow.store.reader import Reader
 
 if TYPE_CHECKING:
     from crossfade.export import Selection

@@ -28,7 +28,7 @@ from shadow.mirror import Mirror, MirrorRoute
 from shadow.outlet import Outlet
 from shadow.rule import StreamRule
 from shadow.spool import Spool, nameless_files
-from shadow.store import Store
+from shadow.store.store import Store
 from shadow.stream import Stream
 from shadow.tee import ByteBudget
 

@@ -21,7 +21,7 @@ from shadow.account import Stamp
 from shadow.delivery import Delivery
 from shadow.errors import StoreError, StreamFull
 from shadow.exchange import Exchange
-from shadow.opening import Opened
+from shadow.store.opening import Opened
 from shadow.stream import Stream
 from shadow.transit import pack
 

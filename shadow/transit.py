@@ -19,11 +19,11 @@ from shadow.account import Stamp
 from shadow.errors import CorruptBody
 from shadow.exchange import Body, Exchange, Role, SkipReason
 from shadow.keeping import Kept
-from shadow.opening import Opened
-from shadow.reader import Reader
-from shadow.rows import REQUEST, exchange_of, microseconds, observation_of
-from shadow.sealing import Opener, seal_exchange
-from shadow.vault import day_of, unseal
+from shadow.store.opening import Opened
+from shadow.store.reader import Reader
+from shadow.store.rows import REQUEST, exchange_of, microseconds, observation_of
+from shadow.store.sealing import Opener, seal_exchange
+from shadow.store.vault import day_of, unseal
 
 _OWNER = "/parcel"
 """Distinguishes a parcel's objects from those that the store may keep of the same exchange."""

@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 from shadow.account import Stamp
 from shadow.errors import CorruptBody, StoreError
 from shadow.exchange import Exchange, SkipReason
-from shadow.opening import Opened
+from shadow.store.opening import Opened
 from shadow.stream import Entry, Stream
 from shadow.tee import ByteBudget
 from shadow.transit import Unpacked, unpack

@@ -33,7 +33,7 @@ from compare.policy import Policy
 from compare.ramps import Ramps
 from compare.results import Results
 from compare.states import States
-from shadow.reader import Reader
+from shadow.store.reader import Reader
 
 _READERS = 8
 _DRAWERS = 2

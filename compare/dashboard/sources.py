@@ -29,7 +29,7 @@ from compare.states import States
 from compare.verdict import Verdict
 from shadow.account import RouteAccount
 from shadow.exchange import Body, Exchange
-from shadow.reader import Reader
+from shadow.store.reader import Reader
 
 Toggle = Callable[[], Mapping[str, Mapping[str, float]]]
 REQUEST = "request"

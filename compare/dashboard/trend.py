@@ -1,7 +1,7 @@
 """How many requests are stored, in all and in each of the last 24 hours. Blocks.
 
 ``Counts`` counts every stored request once, however often it is asked: rows are never deleted and appear in the order
-of their sequence (``shadow.database``), so a total goes on from where it was, and an hour that is long over stays.
+of their sequence (``shadow/store/database.py``), so a total goes on from where it was, and an hour that is over stays.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, func, select
 
 from compare.results import measurements
-from shadow.reader import Reader
-from shadow.rows import microseconds
-from shadow.schema import exchanges
+from shadow.store.reader import Reader
+from shadow.store.rows import microseconds
+from shadow.store.schema import exchanges
 
 HOURS = 24
 _OVERTAKING = 200

@@ -20,7 +20,7 @@ from crossfade.config.limits import CallerConfig, ConcurrencyConfig, CorsConfig,
 from crossfade.config.mirroring import MEBIBYTE, Method, MirrorConfig, Percent, ShadowConfig
 from crossfade.config.ramp import RampConfig
 from crossfade.config.section import Name, Section
-from shadow.json_redaction import parse_path
+from shadow.store.json_redaction import parse_path
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:

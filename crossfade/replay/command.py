@@ -27,10 +27,10 @@ from gateway.app import TRANSPORTS
 from gateway.settings import Backend, Route, Settings
 from shadow.call import Caller, Target
 from shadow.errors import StoreError
-from shadow.reader import Reader
-from shadow.rows import microseconds
-from shadow.schema import exchanges
-from shadow.store import Store
+from shadow.store.reader import Reader
+from shadow.store.rows import microseconds
+from shadow.store.schema import exchanges
+from shadow.store.store import Store
 from shadow.tee import ByteBudget
 
 STOPPED = 130

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from shadow.exchange import Body, Exchange
-from shadow.reader import Reader
-from shadow.redaction import REDACTED
+from shadow.store.reader import Reader
+from shadow.store.redaction import REDACTED
 
 RECORDED = "recorded"
 """The name that the recorded answer's backend has in a run: what the run is judged against."""

@@ -23,7 +23,7 @@ from shadow.call import Caller, Target
 from shadow.errors import StoreError
 from shadow.exchange import Exchange, Observation, Role, SkipReason
 from shadow.rule import ShadowRule
-from shadow.store import Store
+from shadow.store.store import Store
 from shadow.tee import ByteBudget
 
 GRACE_S = 5.0

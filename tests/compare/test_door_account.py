@@ -15,7 +15,7 @@ from compare.policy import Kind
 from compare.report import render_report, to_json
 from compare.verdict import verdict_from_json
 from gateway.settings import Limit
-from shadow.reader import Reader
+from shadow.store.reader import Reader
 from tests.compare.examples import labels, policy
 from tests.fakes.backend import Backend, answering, plain
 from tests.gateway.harness import one_route, running

@@ -20,8 +20,8 @@ from compare.policy import Kind
 from compare.results import Results
 from crossfade.comparison import read_moment
 from shadow.exchange import Exchange
-from shadow.reader import Reader
-from shadow.store import Store
+from shadow.store.reader import Reader
+from shadow.store.store import Store
 from tests.compare.examples import START, answer, exchange, labels, policy
 
 CONFIG = """

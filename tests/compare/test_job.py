@@ -24,10 +24,10 @@ from compare.results import Results, class_name
 from compare.table import render, table_rows
 from compare.verdict import Decision
 from shadow.account import RouteAccount
-from shadow.database import writing
 from shadow.exchange import Exchange, Failure, FailureKind, Observation, SkipReason
-from shadow.reader import Reader
-from shadow.store import Store
+from shadow.store.database import writing
+from shadow.store.reader import Reader
+from shadow.store.store import Store
 from tests.compare.examples import START, answer, encoded, exchange, labels, photo, policy
 
 NOW = datetime(2026, 5, 5, tzinfo=UTC)

@@ -15,8 +15,8 @@ from compare.results import class_name
 from shadow.account import RouteAccount
 from shadow.exchange import Exchange
 from shadow.keeping import Bodies, KeepRule
-from shadow.reader import Reader
-from shadow.store import Store
+from shadow.store.reader import Reader
+from shadow.store.store import Store
 from tests.compare.examples import answer, exchange, labels, policy
 
 NOW = datetime(2026, 5, 5, tzinfo=UTC)

@@ -12,7 +12,7 @@ import pytest
 
 from compare.ramp import Phase, Served, abort, begin, pause
 from compare.rampbook import Outrun, RampBook
-from shadow.database import open_database
+from shadow.store.database import open_database
 from tests.compare.examples import START
 
 

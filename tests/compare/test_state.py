@@ -22,7 +22,7 @@ from compare.states import States
 from compare.stats import Histogram, RunningMean, mean_interval, percentile, quantile_interval
 from compare.stats.histogram import code_of, value_of
 from compare.timeline import MOST_BLOCKS, MOST_STRETCHES, Blocks
-from shadow.reader import Reader
+from shadow.store.reader import Reader
 from tests.compare.examples import measured, policy
 
 POLICY = policy(latency_slo_s=0.5)

@@ -65,7 +65,7 @@ def test_gateway_shadow_and_compare_run_without_torch() -> None:
 import sys
 for name in ("torch", "torchvision", "cv2", "onnxruntime", "gfpgan"):
     sys.modules[name] = None
-import gateway.server, shadow.store, compare.job, compare.report, compare.dashboard.app, crossfade.comparison
+import gateway.server, shadow.store.store, compare.job, compare.report, compare.dashboard.app, crossfade.comparison
 print("fine")
 """
     assert python(code).strip() == "fine"

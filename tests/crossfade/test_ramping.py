@@ -26,8 +26,8 @@ from crossfade.served import ServedMeter
 from gateway.metrics import Metrics
 from shadow.account import RouteAccount
 from shadow.exchange import Body, Exchange, Observation, Request, SkipReason
-from shadow.reader import Reader
-from shadow.store import Store
+from shadow.store.reader import Reader
+from shadow.store.store import Store
 from tests.compare.examples import body
 
 BEGAN = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)

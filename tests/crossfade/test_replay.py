@@ -23,8 +23,8 @@ from crossfade.cli import app
 from crossfade.replay.speed import Schedule, Speed, parse_speed
 from shadow.exchange import Exchange
 from shadow.keeping import Bodies, KeepRule
-from shadow.reader import Reader
-from shadow.store import Store
+from shadow.store.reader import Reader
+from shadow.store.store import Store
 from tests.fakes.backend import Backend, Peer, answering, plain
 from tests.shadow.bench import body_of, exchange_of
 

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from crossfade.cli import app
 from crossfade.moments import parse_moment
 from shadow.keeping import Bodies, KeepRule
-from shadow.store import Store
+from shadow.store.store import Store
 from tests.shadow.bench import body_of, exchange_of
-from tests.shadow.shelf import LARGE
+from tests.shadow.store.shelf import LARGE
 
 NOW = datetime.now(UTC)
 CONFIG = """\

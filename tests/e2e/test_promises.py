@@ -18,7 +18,7 @@ import pytest
 
 from crossfade.config.toggle import write_toggle
 from shadow.exchange import SkipReason
-from shadow.reader import STALE_AFTER, Reader, utc_now
+from shadow.store.reader import STALE_AFTER, Reader, utc_now
 from tests.e2e.gateway_process import gateway_process, write_config
 from tests.fakes.backend import Backend, Peer, answering, plain
 

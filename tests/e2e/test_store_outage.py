@@ -11,7 +11,7 @@ import httpx
 
 from tests.e2e.gateway_process import GatewayProcess, gateway_process, write_config
 from tests.fakes.backend import Backend, answering, plain
-from tests.shadow.postgres_server import postgres_server
+from tests.shadow.store.postgres_server import postgres_server
 
 REQUESTS = 20
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from shadow.exchange import Exchange
 from shadow.rule import ShadowRule
 from tests.gateway.client import Answer, Client, encode
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
 
 
@@ -131,13 +132,15 @@ class Running:
         return self.request("GET", "/-/status").json()
 
     def wait_status(self, condition: Callable[[Any], bool]) -> Any:
-        """Read the status page over one connection until the condition holds."""
+        """Read the status page over one connection until the condition holds, for at most ``WAIT_S``."""
+        until = time.monotonic() + WAIT_S
         with self.client() as client:
-            for _ in range(2000):
+            while time.monotonic() < until:
                 client.send(encode("GET", "/-/status"))
                 status = client.read().json()
                 if condition(status):
                     return status
+                time.sleep(0.002)
         raise AssertionError(f"the status never came to it: {status}")
 
 

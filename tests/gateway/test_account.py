@@ -17,10 +17,10 @@ import pytest
 from gateway.app import stock_transport
 from gateway.settings import Settings
 from shadow.exchange import SkipReason
-from shadow.reader import Reader
 from shadow.rule import MirrorLimits, ShadowRule
 from shadow.sampling import BURST
-from tests.fakes.backend import Backend, Peer, answering, plain
+from shadow.store.reader import Reader
+from tests.fakes.backend import Backend, Peer, Script, answering, plain
 from tests.gateway.client import Answer, Client, encode
 from tests.gateway.harness import METHODS, Running, applied, one_route, running, with_route
 
@@ -257,15 +257,41 @@ def test_a_users_requests_are_mirrored_together_and_a_reload_changes_how_many(
     assert limited["skipped"] == {SkipReason.NOT_SAMPLED: 180 - limited["recorded"]}
 
 
+class Unhurried:
+    """Sends pieces of a body, each when the gateway has put the last one on its disk: no disk is too slow for that."""
+
+    PIECE_BYTES = 8 * 1024 * 1024
+
+    def __init__(self) -> None:
+        self.gateway: Running | None = None
+
+    def send(self, peer: Client | Peer, data: bytes) -> None:
+        assert self.gateway is not None
+        for at in range(0, len(data), self.PIECE_BYTES):
+            peer.send(data[at : at + self.PIECE_BYTES])
+            self.gateway.wait_status(lambda status: status["mirror"]["budget_used_bytes"] == 0)
+
+    def answering(self, answer: bytes) -> Script:
+        def script(peer: Peer) -> None:
+            while peer.read_request() is not None:
+                self.send(peer, answer)
+
+        return script
+
+
 def test_pictures_of_48_mib_are_mirrored_whole_with_a_memory_budget_below_them(tmp_path: Path) -> None:
     """Question and answers are larger than the budget of memory, because all of them wait on the disk."""
     big = os.urandom(48 * 1024 * 1024)
-    with Backend(answering(plain(big))) as cloud, Backend(answering(plain(big[::-1]))) as shadow:
+    pace = Unhurried()
+    with Backend(pace.answering(plain(big))) as cloud, Backend(pace.answering(plain(big[::-1]))) as shadow:
         rule = ShadowRule(percent=100, methods=METHODS, max_body_bytes=64 * 1024 * 1024)
         settings = one_route(cloud.url, shadow.url, shadow=rule, max_body_bytes=64 * 1024 * 1024)
         limits = MirrorLimits(byte_budget_bytes=40 * 1024 * 1024, spool_dir=str(tmp_path))
         with running(replace(stored(settings, tmp_path), mirror=limits), mirror=True) as gateway:
-            assert gateway.request("POST", "/", body=big).body == big
+            pace.gateway = gateway
+            with gateway.client() as client:
+                pace.send(client, encode("POST", "/", body=big))
+                assert client.read().body == big
             account = settled(gateway, 1)
             gateway.wait_status(lambda status: status["mirror"]["budget_used_bytes"] == 0)
         assert account["recorded"] == 1, account

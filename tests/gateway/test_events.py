@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shadow.exchange import FailureKind
-from shadow.reader import Reader
+from shadow.store.reader import Reader
 from tests.fakes.backend import Backend, Peer, Script, answering, plain
 from tests.gateway.client import Cut, encode
 from tests.gateway.harness import one_route, running, with_backend

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.shadow.postgres_server import PostgresServer, postgres_server
-from tests.shadow.shelf import Shelf
+from tests.shadow.store.postgres_server import PostgresServer, postgres_server
+from tests.shadow.store.shelf import Shelf
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ import pytest
 
 from shadow.account import Stamp
 from shadow.exchange import Exchange
-from shadow.objects import ObjectFolder
-from shadow.opening import Place, open_parts
+from shadow.store.objects import ObjectFolder
+from shadow.store.opening import Place, open_parts
 from shadow.stream import Stream
 from shadow.tee import ByteBudget
 from shadow.transit import pack

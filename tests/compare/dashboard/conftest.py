@@ -17,7 +17,7 @@ from compare.rampbook import RampBook
 from compare.ramps import Ramps
 from compare.results import Results
 from shadow.exchange import Exchange
-from shadow.reader import Reader
+from shadow.store.reader import Reader
 from tests.compare.dashboard.filling import LATER, POLICIES, everything, fill
 from tests.compare.dashboard.ramping import PaperToggle
 from tests.compare.dashboard.serving import running

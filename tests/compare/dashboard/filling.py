@@ -19,7 +19,7 @@ from compare.kernels.pixels import Pixels
 from compare.policy import Kind, Policy
 from shadow.account import RouteAccount
 from shadow.exchange import Body, Exchange, Failure, FailureKind, Headers, Observation, Request, SkipReason
-from shadow.store import Store
+from shadow.store.store import Store
 
 START = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 LATER = START + timedelta(hours=1)

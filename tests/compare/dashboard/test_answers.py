@@ -20,7 +20,7 @@ from compare.dashboard.server import serve
 from compare.job import run
 from compare.results import Results
 from shadow.exchange import Exchange
-from shadow.reader import Reader
+from shadow.store.reader import Reader
 from tests.compare.dashboard.conftest import NOTICE, Site
 from tests.compare.dashboard.filling import LATER, POLICIES, SVG, cut_out, fill, hostile
 from tests.compare.dashboard.serving import running

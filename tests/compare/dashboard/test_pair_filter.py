@@ -13,10 +13,10 @@ from compare.dashboard.views.pairlist import PairFilter
 from compare.facets import Wanted, facets
 from compare.measurement import Measurement, OutputClass
 from compare.results import Results
-from shadow.reader import Reader
+from shadow.store.reader import Reader
 from tests.compare.dashboard.conftest import Site
 from tests.compare.examples import measured
-from tests.shadow.postgres_server import postgres_server
+from tests.shadow.store.postgres_server import postgres_server
 
 MANY = 20_000
 RARE = measured(30, codes=["rotated", "scores"], candidate_s=0.7, build="net-2 · onprem")

@@ -25,7 +25,7 @@ from compare.dashboard.pictures import (
 from compare.kernels.pixels import Pixels
 from compare.policy import Kind
 from compare.results import Results
-from shadow.reader import Reader
+from shadow.store.reader import Reader
 from tests.compare.dashboard.filling import LATER, answer, ask, exchange, fill, route_policy, sample
 from tests.compare.dashboard.serving import running
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from sqlalchemy import Connection, text
 
 from shadow.errors import SchemaTooNew
-from shadow.schema import SCHEMA_VERSION, body_keys, metadata
+from shadow.store.schema import SCHEMA_VERSION, body_keys, metadata
 
 
 def migrate(connection: Connection) -> None:
@@ -32,7 +32,7 @@ def migrate(connection: Connection) -> None:
 
 def _to_2(connection: Connection) -> None:
     """Name bodies by a keyed digest. The digests and bodies themselves are taken over by whoever opens the store next
-    with its key (``shadow/adoption.py``): ``bodies`` says which rows wait for that."""
+    with its key (``adoption.py``): ``bodies`` says which rows wait for that."""
     for table in ("exchanges", "observations"):
         connection.execute(text(f"ALTER TABLE {table} RENAME COLUMN body_sha256 TO body_digest"))
     connection.execute(text("ALTER TABLE exchanges ADD COLUMN bodies TEXT NOT NULL DEFAULT 'shared'"))

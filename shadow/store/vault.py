@@ -1,6 +1,6 @@
 """Encrypt and name bodies. What leaves here may lie in any database, folder or bucket.
 
-Three kinds of keys, all 256 bits: the **master key** (``shadow/master_key.py``) encrypts the others; the **digest key**
+Three kinds of keys, all 256 bits: the **master key** (``master_key.py``) encrypts the others; the **digest key**
 turns a body's sha256 into the name it is known by; each UTC **day** has a key that the bodies received on it are
 encrypted under (AES-256-GCM, NIST SP 800-38D, a random 96-bit nonce before the ciphertext). Deleting the row of a day's
 key makes every body of that day unreadable, in every copy and backup of the objects.
@@ -20,10 +20,10 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import Connection, Engine, select
 
-from shadow.database import insert_into, writing
 from shadow.errors import CorruptBody, KeyUnusable
-from shadow.rows import moment
-from shadow.schema import body_keys
+from shadow.store.database import insert_into, writing
+from shadow.store.rows import moment
+from shadow.store.schema import body_keys
 
 DIGESTS = "digests"
 _NONCE_BYTES = 12

@@ -10,8 +10,8 @@ from functools import partial
 from urllib.parse import unquote_to_bytes
 
 from shadow.exchange import Body, Exchange, Headers, Observation
-from shadow.json_redaction import MAX_BYTES, Unreadable, is_binary, parse_path, redact_content
 from shadow.rule import is_secret
+from shadow.store.json_redaction import MAX_BYTES, Unreadable, is_binary, parse_path, redact_content
 
 REDACTED = b"[redacted]"
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from shadow.database import open_database
 from shadow.errors import KeyUnusable
-from shadow.expiry import purge_days, purge_everything
-from shadow.master_key import default_source, read_master_key
-from shadow.objects import open_objects
-from shadow.reader import Reader
+from shadow.store.database import open_database
+from shadow.store.expiry import purge_days, purge_everything
+from shadow.store.master_key import default_source, read_master_key
+from shadow.store.objects import open_objects
+from shadow.store.reader import Reader
 from tests.shadow.bench import body_of, exchange_of
-from tests.shadow.shelf import LARGE, Shelf
+from tests.shadow.store.shelf import LARGE, Shelf
 
 pytestmark = pytest.mark.anyio
 

@@ -14,14 +14,14 @@ import pytest
 from sqlalchemy import text
 
 from shadow.account import RouteAccount, Stamp
-from shadow.database import open_database, writing
 from shadow.errors import StoreClosed, StoreError, StoreFull
 from shadow.exchange import Exchange, SkipReason
-from shadow.redaction import REDACTED
 from shadow.rule import SECRET_HEADERS
-from shadow.store import Store
+from shadow.store.database import open_database, writing
+from shadow.store.redaction import REDACTED
+from shadow.store.store import Store
 from tests.shadow.bench import NOON, body_of, exchange_of
-from tests.shadow.shelf import Shelf, url_in
+from tests.shadow.store.shelf import Shelf, url_in
 
 pytestmark = pytest.mark.anyio
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from shadow.bucket import Bucket
 from shadow.errors import StoreError
-from shadow.store import Store
+from shadow.store.bucket import Bucket
+from shadow.store.store import Store
 from tests.shadow.bench import NOON, body_of, exchange_of
-from tests.shadow.bucket_server import ENVIRONMENT, BucketServer
-from tests.shadow.shelf import LARGE, Shelf
+from tests.shadow.store.bucket_server import ENVIRONMENT, BucketServer
+from tests.shadow.store.shelf import LARGE, Shelf
 
 pytestmark = pytest.mark.anyio
 

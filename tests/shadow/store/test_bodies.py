@@ -12,12 +12,12 @@ from typing import cast
 import pytest
 from sqlalchemy import text
 
-from shadow.database import writing
 from shadow.errors import CorruptBody
 from shadow.exchange import Body
-from shadow.objects import ObjectFolder
+from shadow.store.database import writing
+from shadow.store.objects import ObjectFolder
 from tests.shadow.bench import NOON, body_of, exchange_of
-from tests.shadow.shelf import LARGE, Shelf, everything_in
+from tests.shadow.store.shelf import LARGE, Shelf, everything_in
 
 pytestmark = pytest.mark.anyio
 DAY = "2026-05-04"

@@ -18,8 +18,8 @@ from typing import Generic, TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from shadow.database import writing
 from shadow.errors import StoreClosed, StoreError, StoreFull
+from shadow.store.database import writing
 
 T = TypeVar("T")
 

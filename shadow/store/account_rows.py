@@ -15,8 +15,8 @@ from typing import Any
 from sqlalchemy import Connection, case
 
 from shadow.account import RouteAccount, Stamp
-from shadow.database import insert_of
-from shadow.schema import accounts
+from shadow.store.database import insert_of
+from shadow.store.schema import accounts
 
 AccountRow = dict[str, Any]
 """The parameters of one of the two statements."""

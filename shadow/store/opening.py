@@ -9,11 +9,11 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine
 
-from shadow.adoption import adopt, delete_old_files, old_root
-from shadow.database import LOCK_TIMEOUT_S, open_database
-from shadow.master_key import default_source, read_master_key
-from shadow.objects import Objects, open_objects
-from shadow.vault import Vault
+from shadow.store.adoption import adopt, delete_old_files, old_root
+from shadow.store.database import LOCK_TIMEOUT_S, open_database
+from shadow.store.master_key import default_source, read_master_key
+from shadow.store.objects import Objects, open_objects
+from shadow.store.vault import Vault
 
 
 @dataclass(frozen=True, slots=True)

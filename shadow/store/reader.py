@@ -17,12 +17,12 @@ from sqlalchemy.exc import DBAPIError
 from shadow.account import RouteAccount
 from shadow.errors import StoreError
 from shadow.exchange import Body, Exchange, Role, SkipReason
-from shadow.expiry import drop_bodies, purge_days
-from shadow.opening import Opened, Place, open_parts
-from shadow.rows import Row, exchange_of, microseconds, observation_of
-from shadow.schema import accounts, exchanges, observations
-from shadow.sealing import Opener
-from shadow.vault import day_of, unseal
+from shadow.store.expiry import drop_bodies, purge_days
+from shadow.store.opening import Opened, Place, open_parts
+from shadow.store.rows import Row, exchange_of, microseconds, observation_of
+from shadow.store.schema import accounts, exchanges, observations
+from shadow.store.sealing import Opener
+from shadow.store.vault import day_of, unseal
 
 _AT_ONCE = 10_000
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from sqlalchemy import Connection, select, update
 
 from shadow.keeping import Kept
-from shadow.objects import ObjectFolder, Objects
-from shadow.rows import REQUEST
-from shadow.schema import exchanges, observations
-from shadow.sealing import row_place
-from shadow.vault import Vault, day_of
+from shadow.store.objects import ObjectFolder, Objects
+from shadow.store.rows import REQUEST
+from shadow.store.schema import exchanges, observations
+from shadow.store.sealing import row_place
+from shadow.store.vault import Vault, day_of
 
 _AT_ONCE = 500
 

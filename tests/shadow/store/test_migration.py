@@ -11,14 +11,14 @@ import pytest
 from sqlalchemy import Engine, create_engine, inspect, text
 
 from shadow.account import RouteAccount
-from shadow.database import open_database, writing
 from shadow.errors import SchemaTooNew
 from shadow.exchange import SkipReason
-from shadow.expiry import purge_everything
-from shadow.objects import open_objects
-from shadow.schema import SCHEMA_VERSION, metadata
+from shadow.store.database import open_database, writing
+from shadow.store.expiry import purge_everything
+from shadow.store.objects import open_objects
+from shadow.store.schema import SCHEMA_VERSION, metadata
 from tests.shadow.bench import exchange_of
-from tests.shadow.shelf import Shelf, everything_in, url_in
+from tests.shadow.store.shelf import Shelf, everything_in, url_in
 
 pytestmark = pytest.mark.anyio
 VERSION_1 = Path(__file__).with_name("store_v1.sql")

@@ -12,14 +12,14 @@ from datetime import UTC, date, datetime, time, timedelta
 from sqlalchemy import Connection, Engine, delete, select, update
 from sqlalchemy.exc import DBAPIError
 
-from shadow.database import writing
 from shadow.errors import StoreError
 from shadow.keeping import Kept
-from shadow.objects import Objects
-from shadow.rows import Row, microseconds
-from shadow.schema import body_keys, exchanges, observations
-from shadow.sealing import Opener
-from shadow.vault import DIGESTS, Vault
+from shadow.store.database import writing
+from shadow.store.objects import Objects
+from shadow.store.rows import Row, microseconds
+from shadow.store.schema import body_keys, exchanges, observations
+from shadow.store.sealing import Opener
+from shadow.store.vault import DIGESTS, Vault
 
 _AT_ONCE = 2000
 _HELD = (Kept.SHARED.value, Kept.OWN.value, Kept.PLAIN.value)

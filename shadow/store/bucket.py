@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from shadow.breaker import Breaker
 from shadow.errors import StoreError
-from shadow.objects import check_day, check_name, is_day
+from shadow.store.objects import check_day, check_name, is_day
 
 try:
     from obstore.exceptions import BaseError, NotFoundError

@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from shadow.database import writing
-from shadow.reader import Reader
-from tests.shadow.store_process import CONCURRENT
+from shadow.store.database import writing
+from shadow.store.reader import Reader
+from tests.shadow.store.store_process import CONCURRENT
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 Spawn = Callable[[Path, str, int], "subprocess.Popen[str]"]
 
 
 @pytest.fixture
 def spawn() -> Spawn:
     def start(folder: Path, name: str, count: int) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "tests.shadow.store_process", str(folder), name, str(count)]
+        command = [sys.executable, "-m", "tests.shadow.store.store_process", str(folder), name, str(count)]
         return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
     return start
@@ -38,7 +38,7 @@ def finish(process: subprocess.Popen[str]) -> list[str]:
 
 OPEN = """
 import sys
-from shadow.database import open_database
+from shadow.store.database import open_database
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(20):

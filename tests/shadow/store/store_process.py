@@ -1,4 +1,4 @@
-"""A writer in a process of its own: saves, and says what is safe. Run as ``python -m tests.shadow.store_process``."""
+"""A writer in a process of its own: saves, and says what is safe. Run it as a module (``python -m``)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from shadow.store import Store
+from shadow.store.store import Store
 from tests.shadow.bench import body_of, exchange_of
 
 CONCURRENT = 8

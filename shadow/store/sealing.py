@@ -10,10 +10,10 @@ from typing import Any
 from shadow.errors import CorruptBody
 from shadow.exchange import Body, Exchange
 from shadow.keeping import Kept
-from shadow.objects import Objects
-from shadow.rows import Row, exchange_row, microseconds, observation_rows
-from shadow.schema import INLINE_LIMIT_BYTES
-from shadow.vault import Vault, day_of, unseal
+from shadow.store.objects import Objects
+from shadow.store.rows import Row, exchange_row, microseconds, observation_rows
+from shadow.store.schema import INLINE_LIMIT_BYTES
+from shadow.store.vault import Vault, day_of, unseal
 
 DAMAGED = "damaged"
 """The place of a body whose row was tampered with; loading it raises ``CorruptBody``."""

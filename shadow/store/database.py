@@ -22,7 +22,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from shadow.errors import StoreError
-from shadow.migrations import migrate
+from shadow.store.migrations import migrate
 
 LOCK_TIMEOUT_S = 10.0
 CONNECT_TIMEOUT_S = 5

@@ -8,9 +8,9 @@ import pytest
 
 from shadow.exchange import Exchange
 from shadow.keeping import Bodies, KeepRule, keeps_match
-from shadow.reader import Reader
+from shadow.store.reader import Reader
 from tests.shadow.bench import body_of, exchange_of
-from tests.shadow.shelf import LARGE, Shelf
+from tests.shadow.store.shelf import LARGE, Shelf
 
 pytestmark = pytest.mark.anyio
 OWN = KeepRule(Bodies.MISMATCHES)

@@ -9,11 +9,11 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
-from shadow.account_rows import AccountRow, count_recorded, update_account
-from shadow.database import insert_of
-from shadow.schema import exchanges, observations
-from shadow.sealing import ExchangeRows
-from shadow.vault import Vault
+from shadow.store.account_rows import AccountRow, count_recorded, update_account
+from shadow.store.database import insert_of
+from shadow.store.schema import exchanges, observations
+from shadow.store.sealing import ExchangeRows
+from shadow.store.vault import Vault
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from shadow.exchange import Body, Exchange, Failure, FailureKind, Observation, Request, SkipReason
 from shadow.rule import is_secret
-from shadow.schema import INLINE_LIMIT_BYTES
-from shadow.vault import Vault
+from shadow.store.schema import INLINE_LIMIT_BYTES
+from shadow.store.vault import Vault
 from tests.shadow.bench import body_of
-from tests.shadow.postgres_server import PostgresServer
-from tests.shadow.shelf import Shelf
+from tests.shadow.store.postgres_server import PostgresServer
+from tests.shadow.store.shelf import Shelf
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=9)
 """Without NUL, which PostgreSQL's text cannot hold and no field of HTTP may."""

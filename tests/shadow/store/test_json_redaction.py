@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shadow.json_redaction import MAX_BYTES, Unreadable, parse_path, redact_content
+from shadow.store.json_redaction import MAX_BYTES, Unreadable, parse_path, redact_content
 
 JSON = "application/json; charset=utf-8"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from sqlalchemy import create_engine, text
 
-from shadow.reader import Reader, utc_now
-from shadow.schema import INLINE_LIMIT_BYTES, metadata
-from shadow.store import Store
+from shadow.store.reader import Reader, utc_now
+from shadow.store.schema import INLINE_LIMIT_BYTES, metadata
+from shadow.store.store import Store
 
 LARGE = b"x" * (INLINE_LIMIT_BYTES + 1)
 

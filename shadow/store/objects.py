@@ -1,6 +1,6 @@
 """Where the bodies lie that are too large for a row: named ``DAY/ab/NAME``, already encrypted, written once.
 
-A folder, or a bucket of an S3-compatible store (``shadow/bucket.py``). Both fail with ``OSError`` or ``StoreError``,
+A folder, or a bucket of an S3-compatible store (``bucket.py``). Both fail with ``OSError`` or ``StoreError``,
 and answer in bounded time.
 """
 
@@ -106,7 +106,7 @@ class ObjectFolder:
 def open_objects(where: str | Path) -> Objects:
     """Return the objects at a folder's path or at ``s3://bucket/prefix?endpoint=…``. Raises ``StoreError``."""
     if str(where).startswith("s3://"):
-        from shadow.bucket import Bucket  # the package for it is needed by nobody else
+        from shadow.store.bucket import Bucket  # the package for it is needed by nobody else
 
         return Bucket.open(str(where))
     return ObjectFolder(Path(where))

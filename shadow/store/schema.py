@@ -2,8 +2,8 @@
 
 ``sequence`` is given at commit under the write lock, so that a reader that asks for all after the last one it saw
 misses none, also with several writing processes. ``body_digest`` is the store's keyed digest of a body (HMAC-SHA-256,
-``shadow/vault.py``): equal where the bytes are equal, and no help in confirming a known picture without the key. A
-body's bytes are in its row up to ``INLINE_LIMIT_BYTES``, else an object (``shadow/objects.py``); encrypted in both.
+``vault.py``): equal where the bytes are equal, and no help in confirming a known picture without the key. A
+body's bytes are in its row up to ``INLINE_LIMIT_BYTES``, else an object (``objects.py``); encrypted in both.
 """
 
 from __future__ import annotations

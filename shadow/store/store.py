@@ -14,18 +14,18 @@ from functools import partial
 from pathlib import Path
 
 from shadow.account import RouteAccount, Stamp
-from shadow.account_rows import AccountRow, account_row, stamped_row
-from shadow.booking import Item, write_items
-from shadow.database import LOCK_TIMEOUT_S
 from shadow.exchange import Exchange
 from shadow.keeping import KeepRule
-from shadow.opening import Opened, Place, open_parts
-from shadow.reader import Reader, utc_now
-from shadow.redaction import redact
-from shadow.rows import microseconds
-from shadow.schema import INLINE_LIMIT_BYTES
-from shadow.sealing import seal_exchange
-from shadow.writer import Writer
+from shadow.store.account_rows import AccountRow, account_row, stamped_row
+from shadow.store.booking import Item, write_items
+from shadow.store.database import LOCK_TIMEOUT_S
+from shadow.store.opening import Opened, Place, open_parts
+from shadow.store.reader import Reader, utc_now
+from shadow.store.redaction import redact
+from shadow.store.rows import microseconds
+from shadow.store.schema import INLINE_LIMIT_BYTES
+from shadow.store.sealing import seal_exchange
+from shadow.store.writer import Writer
 
 MAX_QUEUED = 1000
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from sqlalchemy import Engine, func, select, text
 
 from shadow.keeping import Kept
-from shadow.rows import moment
-from shadow.schema import body_keys, exchanges
-from shadow.vault import DIGESTS
+from shadow.store.rows import moment
+from shadow.store.schema import body_keys, exchanges
+from shadow.store.vault import DIGESTS
 
 
 @dataclass(frozen=True, slots=True)
