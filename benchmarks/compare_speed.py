@@ -2,9 +2,10 @@
 
     python -m benchmarks.compare_speed [--json-pairs 100000]
 
-Pictures of 512 x 512 as PNG, each pair decoded anew: equal pixels in different bytes, equivalent ones (noise of one
-level in one strip), and different ones. Beside it the plain way: decode both and run scikit-image's SSIM on the full
-frames. Alternating runs, the median of each. JSON documents of 2 KB come as a stream; memory is what the process grew.
+Pictures of 512 x 512, each pair decoded anew: equal pixels in different bytes of PNG; equivalent ones, as PNG that
+differ in one strip, as JPEG beside PNG and as two JPEG that differ everywhere; and different ones. Beside it the plain
+way: decode both and run scikit-image's SSIM on the full frames. Alternating runs, the median of each. JSON documents of
+2 KB come as a stream; memory is what the process grew.
 """
 
 from __future__ import annotations
@@ -31,18 +32,28 @@ from compare.policy import ImageBands, Kind, Policy
 ROUNDS = 7
 
 
-def picture_pairs() -> dict[OutputClass, tuple[bytes, bytes]]:
-    """Return a pair for each class that two whole pictures can have."""
+def picture_pairs() -> list[tuple[str, OutputClass, bytes, bytes]]:
+    """Return pairs by name, with the class that the kernel must find."""
     base: Pixels = pictures.astronaut()  # type: ignore[no-untyped-call]
     steps = np.random.default_rng(1).integers(-1, 2, (64, 512, 3))
     near = base.copy()
     near[100:164] = np.clip(near[100:164].astype(np.int16) + steps, 0, 255).astype(np.uint8)
     plain = encode(base, compress_level=1)
-    return {
-        OutputClass.IDENTICAL: (plain, encode(base, compress_level=9)),
-        OutputClass.EQUIVALENT: (plain, encode(near, compress_level=1)),
-        OutputClass.DIFFERENT: (plain, encode(break_picture("tile damage", base), compress_level=1)),
-    }
+    damaged = encode(break_picture("tile damage", base), compress_level=1)
+    return [
+        ("identical", OutputClass.IDENTICAL, plain, encode(base, compress_level=9)),
+        ("equivalent, one strip differs", OutputClass.EQUIVALENT, plain, encode(near, compress_level=1)),
+        ("equivalent, PNG and JPEG", OutputClass.EQUIVALENT, plain, jpeg(base, 95)),
+        ("equivalent, two JPEG", OutputClass.EQUIVALENT, jpeg(base, 95), jpeg(base, 92)),
+        ("different", OutputClass.DIFFERENT, plain, damaged),
+    ]
+
+
+def jpeg(pixels: Pixels, quality: int) -> bytes:
+    """Return the picture as JPEG with 4:4:4 colour."""
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "JPEG", quality=quality, subsampling=0)
+    return buffer.getvalue()
 
 
 def plain_way(a: bytes, b: bytes) -> float:
@@ -67,13 +78,13 @@ def compare_pictures() -> None:
     print("| 512 x 512 pair | pairs/s and core | scikit-image SSIM, full frames | times faster |")
     print("|---|---|---|---|")
     bands = ImageBands()
-    for expected, (a, b) in picture_pairs().items():
+    for name, expected, a, b in picture_pairs():
         found = judge_image(a, b, bands)
         if found.output_class is not expected:
-            raise SystemExit(f"expected {expected}, the kernel says {found.output_class}")
+            raise SystemExit(f"{name}: expected {expected}, the kernel says {found.output_class}")
         runs = [(timed(lambda: judge_image(a, b, bands)), timed(lambda: plain_way(a, b))) for _ in range(ROUNDS)]  # noqa: B023
         ours, plain = (statistics.median(run[at] for run in runs) for at in (0, 1))
-        print(f"| {expected.value} | {1 / ours:.0f} | {1 / plain:.0f} | {plain / ours:.1f} |")
+        print(f"| {name} | {1 / ours:.0f} | {1 / plain:.0f} | {plain / ours:.1f} |")
 
 
 def documents(count: int) -> Iterator[tuple[bytes, bytes]]:

@@ -25,6 +25,9 @@ def faults_as_usage() -> Iterator[None]:
         typer.echo(f"crossfade: {error}", err=True)
         raise typer.Exit(2) from error
     except ModuleNotFoundError as error:
-        hint = "pip install 'crossfade[compare]' (comparison, dashboard), [onprem] (model server), [parquet] (export)"
+        hint = (
+            "pip install 'crossfade[compare]' (comparison, dashboard), [onprem] (model server), [demo] (the demo's and "
+            "the sweep's pictures), [parquet] (export)"
+        )
         typer.echo(f"crossfade: this command needs the package {error.name}, which is not installed: {hint}", err=True)
         raise typer.Exit(2) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
@@ -157,8 +158,8 @@ def _shift(baseline: Picture, candidate: Picture) -> Iterator[Diagnosis]:
 def _middle(picture: Picture, side: int = 512) -> Sample:
     width, height = picture.size
     left, top = max(0, (width - side) // 2), max(0, (height - side) // 2)
-    grey: Sample = picture.rgb[top : top + side, left : left + side].astype(np.float32).mean(axis=-1)
-    return grey
+    middle = picture.rgb[top : top + side, left : left + side].astype(np.float32)
+    return np.asarray(cv2.transform(middle, np.full((1, 3), 1 / 3, dtype=np.float32)))
 
 
 def _levels(a: Sample, b: Sample) -> Iterator[Diagnosis]:
