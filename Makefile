@@ -20,8 +20,9 @@ help:
 demo: setup models
 	$(BIN)/crossfade demo $(if $(QUICK),--quick)
 
+# Two workers: many tests wait more than they compute. Which tests stay together is said in tests/workers.py.
 test: setup models services check
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2
 
 check: setup
 	$(BIN)/ruff check .

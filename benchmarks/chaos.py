@@ -29,15 +29,15 @@ import httpx
 from rich.console import Console
 from rich.progress import Progress
 
-from crossfade.demo.processes import free_port
 from shadow.account import RouteAccount
 from shadow.store.reader import STALE_AFTER, Reader, utc_now
 from shadow.stream import STREAM
 from tests.gateway.redis_server import RedisServer
+from tests.ports import free_port
 from tests.shadow.store.postgres_server import PostgresServer, postgres_server
 
 PAUSE_S = 0.7
-SETTLE_S = 60.0
+SETTLE_S = 120.0
 AT_LEAST = 2
 """How often each is killed, whatever the time."""
 CONFIG = """\

@@ -4,15 +4,36 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.gateway.redis_server import RedisServer, redis_running
+from tests.workers import GroupScheduling, rank_of
+
+# Each run draws the same examples, and none fails for its time; `--hypothesis-profile=default` draws others each time.
+settings.register_profile("suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 
 def pytest_configure() -> None:
     """Take up SIGINT again: a shell that runs the tests in the background hands it down ignored, also to children."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the long groups first."""
+    items.sort(key=lambda item: rank_of(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:
+    """Deal the tests out by groups, whatever `--dist` says."""
+    return GroupScheduling(config, log)
 
 
 @pytest.fixture
@@ -32,6 +53,13 @@ def each_parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     """Run a wire-level test on both of uvicorn's parsers: what is seen must not depend on which one it is."""
     monkeypatch.setenv("CROSSFADE_TEST_PARSER", request.param)
     return str(request.param)
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    """A Redis of the test's own, which it may kill, stop and start again."""
+    with redis_running(tmp_path) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -131,16 +131,16 @@ def test_answers_that_differ_from_the_recorded_ones_are_found(tmp_path: Path) ->
 
 def test_the_gaps_are_the_recorded_ones_scaled_and_slow_answers_hold_nothing_up(tmp_path: Path) -> None:
     arrivals: list[float] = []
-    with Backend(taking(0.5, arrivals)) as onprem:
+    with Backend(taking(1.5, arrivals)) as onprem:
         config = setup(tmp_path, onprem.url, [recorded(n, gap_s=1.0) for n in range(6)])
         code, output = run(config, "--speed", "10x")
     assert (code, "held back" in output) == (0, False), output
     assert len(arrivals) == 6
-    assert 0.4 < arrivals[-1] - arrivals[0] < 2.0, "half a second; one after the other they would take three"
+    assert 0.4 < arrivals[-1] - arrivals[0] < 5.0, "half a second; one after the other they would take seven"
 
 
 def test_a_load_that_concurrency_held_back_is_told(tmp_path: Path) -> None:
-    with Backend(taking(0.1, [])) as onprem:
+    with Backend(taking(0.4, [])) as onprem:
         config = setup(tmp_path, onprem.url, [recorded(n) for n in range(6)])
         _, output = run(config, "--speed", "1000/s", "--concurrency", "1")
     assert "held back: 5 requests waited for one of 1 places" in " ".join(output.split())
@@ -200,7 +200,7 @@ def test_ctrl_c_stops_the_sending_keeps_what_was_answered_and_balances(tmp_path:
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ})
         onprem.wait_requests(5)
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=20)
+        output, _ = process.communicate(timeout=60)
     assert process.returncode == 130
     found = stored(config)
     assert f"stored {len(found)}" in output

@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 
 from tests.deploy.description import CONFIG, Container, compose_containers, image_containers, kubernetes_containers
+from tests.ports import free_port
 
 PAUSE_S, PATIENCE = 0.2, 300
 GRACE_S = 75.0
@@ -23,12 +24,6 @@ SWITCHES = ("ENABLE_RESTORE", "ENABLE_REMOVER", "ENABLE_ERASER", "ENABLE_FACEBLU
 def _probed_paths(command: str) -> set[str]:
     every: list[Container] = [*image_containers(), *compose_containers(), *kubernetes_containers()]
     return {probe.path for item in every if item.args[:1] == (command,) for probe in item.probes}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _config_here(folder: Path, port: int) -> Path:
@@ -52,7 +47,7 @@ def _running(words: Sequence[str], environ: dict[str, str], port: int) -> Iterat
     command = [sys.executable, "-m", "crossfade.cli", *words]
     with subprocess.Popen(command, env=os.environ | environ) as process:
         try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10, trust_env=False) as client:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30, trust_env=False) as client:
                 _wait_until(lambda: process.poll() is not None or _listens(port))
                 yield client
         finally:
@@ -84,7 +79,7 @@ def _statuses(client: httpx.Client, paths: set[str]) -> dict[str, int]:
 
 
 def test_the_gateway_answers_its_probes_though_every_backend_is_away(tmp_path: Path) -> None:
-    port = _free_port()
+    port = free_port()
     words = ["gateway", "--config", str(_config_here(tmp_path, port))]
 
     with _running(words, {"CLOUD_KEY": "of-a-test"}, port) as client:
@@ -92,7 +87,7 @@ def test_the_gateway_answers_its_probes_though_every_backend_is_away(tmp_path: P
 
 
 def test_the_dashboard_answers_its_probe_without_the_token_and_shows_nothing_else(tmp_path: Path) -> None:
-    port = _free_port()
+    port = free_port()
     words = ["dashboard", "--config", str(_config_here(tmp_path, port)), "--host", "0.0.0.0", "--port", str(port)]
     environ = {"CROSSFADE_DASHBOARD_TOKEN": "of-a-test"}
 
@@ -102,7 +97,7 @@ def test_the_dashboard_answers_its_probe_without_the_token_and_shows_nothing_els
 
 
 def test_the_model_server_answers_its_probes_and_is_ready_with_one_model(tmp_path: Path) -> None:
-    port = _free_port()
+    port = free_port()
     words = ["onprem", "--host", "127.0.0.1", "--port", str(port), "--models", str(tmp_path), "--device", "cpu"]
     only_what_needs_no_weights = dict.fromkeys(SWITCHES, "0") | {"ENABLE_ERASER": "1"}
 
@@ -114,7 +109,7 @@ def test_the_model_server_answers_its_probes_and_is_ready_with_one_model(tmp_pat
 
 
 def test_a_dashboard_beyond_loopback_without_a_token_does_not_start(tmp_path: Path) -> None:
-    port = _free_port()
+    port = free_port()
     words = ["dashboard", "--config", str(_config_here(tmp_path, port)), "--host", "0.0.0.0", "--port", str(port)]
     environ = {name: value for name, value in os.environ.items() if name != "CROSSFADE_DASHBOARD_TOKEN"}
 
@@ -123,7 +118,7 @@ def test_a_dashboard_beyond_loopback_without_a_token_does_not_start(tmp_path: Pa
         env=environ,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
 
     assert done.returncode == 2

@@ -16,9 +16,9 @@ from typing import Any
 
 import httpx
 
-from crossfade.demo.processes import free_port
+from tests.ports import free_port
 
-READY_S = 20.0
+READY_S = 60.0
 CONFIG = """\
 gateway: {{listen: "127.0.0.1:{port}", transport: {transport}}}
 backends:
@@ -51,7 +51,7 @@ class GatewayProcess:
 
     def get(self, target: str) -> httpx.Response:
         """Ask on a connection of its own."""
-        return httpx.get(f"{self.url}{target}", trust_env=False, verify=self.tls or False)
+        return httpx.get(f"{self.url}{target}", trust_env=False, verify=self.tls or False, timeout=30)
 
     def status(self) -> Any:
         return self.get("/-/status").json()
@@ -77,7 +77,8 @@ class GatewayProcess:
 
     def wait_drained(self, received: int) -> Any:
         """Wait until so many were received and none is in flight; the account balances at every look before."""
-        for _ in range(400):
+        deadline = time.monotonic() + READY_S
+        while time.monotonic() < deadline:
             account = self.account()
             if account["received"] == received and account["in_flight"] == 0:
                 return account

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -25,6 +26,15 @@ FAULTS = {
 """For each fault how many pairs its route gets, and the words that must name it."""
 
 
+SWITCHES = {
+    "restore": "ENABLE_RESTORE",
+    "remove-background": "ENABLE_REMOVER",
+    "face-blur": "ENABLE_FACEBLUR",
+    "classify": "ENABLE_CLASSIFY",
+}
+"""What keeps a model from being loaded where a test needs its route not; erase needs no model file."""
+
+
 def run(folder: Path, models: Path, counts: dict[str, int], fault: str | None = None) -> tuple[int, dict[str, Any]]:
     chosen = parse_fault(fault) if fault else None
     code = run_demo(Plan(folder, models, counts, once=True, fault=chosen, dashboard_port=0))
@@ -43,7 +53,8 @@ def test_a_small_run_works_and_holds_every_route(tmp_path: Path, models_dir: Pat
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_demo_and_all_its_processes(number: signal.Signals, tmp_path: Path, models_dir: Path) -> None:
     command = ["-m", "crossfade.cli", "demo", "--quick", "--folder", str(tmp_path), "--models", str(models_dir)]
-    demo = subprocess.Popen([sys.executable, *command, "--port", "0"], stdout=subprocess.PIPE, text=True)
+    environ = os.environ | dict.fromkeys(SWITCHES.values(), "0")
+    demo = subprocess.Popen([sys.executable, *command, "--port", "0"], env=environ, stdout=subprocess.PIPE, text=True)
     assert demo.stdout is not None
     for line in demo.stdout:
         if line.startswith("dashboard"):
@@ -57,10 +68,15 @@ def test_a_signal_ends_the_demo_and_all_its_processes(number: signal.Signals, tm
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_rejects_its_route_by_name_and_no_other(fault: str, tmp_path: Path, models_dir: Path) -> None:
+def test_a_fault_rejects_its_route_by_name_and_no_other(
+    fault: str, tmp_path: Path, models_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pairs, words = FAULTS[fault]
     route = fault.partition(":")[0]
-    code, table = run(tmp_path, models_dir, {**dict.fromkeys(ROUTES, 4), route: pairs}, fault)
+    counts = {**dict.fromkeys(ROUTES, 0), "classify": 4, "erase": 4, route: pairs}
+    for name, switch in SWITCHES.items():
+        monkeypatch.setenv(switch, "1" if counts[name] else "0")
+    code, table = run(tmp_path, models_dir, counts, fault)
     assert code == 0
     rejected = {name for name, row in table.items() if row["decision"] == "reject"}
     assert rejected == {route}

@@ -18,7 +18,7 @@ from crossfade.config.toggle import FileToggle
 from tests.e2e.gateway_process import GatewayProcess, gateway_process, write_config
 from tests.fakes.backend import Backend, Peer, answering, plain
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 RULES = """\
     shadow: {percent: 100, both_ways: true}
     compare: {kind: bytes, latency_ratio: 50, error_margin: 0.3, mismatch_margin: 0.3, critical_margin: 0.3,
@@ -42,7 +42,7 @@ def driver(config: Path) -> Iterator[subprocess.Popen[bytes]]:
         yield process
     finally:
         process.terminate()
-        assert process.wait(20) == 0, config.with_name("driver.log").read_text()
+        assert process.wait(60) == 0, config.with_name("driver.log").read_text()
 
 
 @contextmanager
@@ -51,7 +51,7 @@ def clients(gateway: GatewayProcess, statuses: list[int]) -> Iterator[None]:
     ended = threading.Event()
 
     def send() -> None:
-        with httpx.Client(base_url=gateway.url, trust_env=False, timeout=10) as http:
+        with httpx.Client(base_url=gateway.url, trust_env=False, timeout=30) as http:
             while not ended.wait(0.025):
                 caller = f"caller-{len(statuses) % 50}"
                 statuses.append(http.get(f"/{len(statuses)}", headers={"X-Api-Key": caller}).status_code)

@@ -14,15 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import httpx
-import pytest
 
-from crossfade.demo.processes import free_port
 from shadow.exchange import SkipReason
 from shadow.store.reader import STALE_AFTER, Reader, utc_now
 from shadow.stream import BYTES, PENDING, STREAM
 from tests.e2e.gateway_process import gateway_process, write_config
 from tests.fakes.backend import Backend, Peer, answering, plain
 from tests.gateway.redis_server import RedisServer
+from tests.ports import free_port
 
 PICTURE = b"x" * 30_000
 
@@ -37,15 +36,7 @@ def worker(config: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         yield process
     finally:
         process.terminate()
-        process.wait(30)
-
-
-@pytest.fixture
-def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path)
-    server.start()
-    yield server
-    server.kill()
+        process.wait(60)
 
 
 def write_stream_config(folder: Path, name: str, cloud: str, onprem: str, redis: RedisServer) -> tuple[Path, int]:
@@ -58,7 +49,7 @@ def write_stream_config(folder: Path, name: str, cloud: str, onprem: str, redis:
 
 
 def send_until(stop: threading.Event, url: str, answered: list[int]) -> None:
-    with httpx.Client(base_url=url, trust_env=False) as client, suppress(httpx.TransportError):
+    with httpx.Client(base_url=url, trust_env=False, timeout=30) as client, suppress(httpx.TransportError):
         while not stop.is_set():
             assert client.post("/", content=PICTURE).content == b"cloud"
             answered.append(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,12 +18,14 @@ REQUESTS = 20
 
 
 def send(gateway: GatewayProcess, count: int = REQUESTS) -> None:
-    """Send requests one after the other; each must be answered, and soon."""
-    with httpx.Client(base_url=gateway.url, trust_env=False) as client:
+    """Send requests one after the other; each must be answered, and they soon."""
+    took_s = []
+    with httpx.Client(base_url=gateway.url, trust_env=False, timeout=30) as client:
         for _ in range(count):
             started = time.monotonic()
             assert client.post("/", content=b"x" * 20_000).status_code == 200
-            assert time.monotonic() - started < 2
+            took_s.append(time.monotonic() - started)
+    assert statistics.median(took_s) < 1
 
 
 def outage(gateway: GatewayProcess, begin: Callable[[], None], end: Callable[[], None]) -> None:

@@ -84,7 +84,7 @@ def test_sigterm_drains_every_worker_and_the_exit_code_is_0(tmp_path: Path) -> N
 
     def slow(peer: Peer) -> None:
         while peer.read_request() is not None:
-            go_on.wait(20)
+            go_on.wait(60)
             peer.send(plain(b"finished"))
 
     with Backend(slow) as cloud, Backend(answering(plain())) as onprem:
@@ -103,7 +103,7 @@ def test_sigterm_drains_every_worker_and_the_exit_code_is_0(tmp_path: Path) -> N
             assert [client.read("POST").body for client in waiting] == [b"finished"] * 10
             for client in waiting:
                 client.close()
-            assert gateway.process.wait(30) == 0
+            assert gateway.process.wait(60) == 0
         assert len(onprem.requests) == 10, "the mirror was drained too"
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 class Cut(Exception):

@@ -23,6 +23,9 @@ from shadow.rule import ShadowRule
 from tests.gateway.client import Answer, Client, encode
 
 WAIT_S = 30.0
+SOON_S = 5.0
+"""Within this comes what waits for no timeout: those of the tests' backends are far longer, and on a busy machine a
+process may be away for a second or two."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
 
 
@@ -152,8 +155,8 @@ def applied(version: int) -> Callable[[Any], bool]:
 def one_route(*urls: str, **changes: Any) -> Settings:
     """Return settings with one route for everything, to a cloud at the first URL and an on-prem backend at the last."""
     backends = {
-        "cloud": Backend("cloud", (urls[0],), timeout_s=5),
-        "onprem": Backend("onprem", (urls[-1],), timeout_s=5),
+        "cloud": Backend("cloud", (urls[0],), timeout_s=WAIT_S),
+        "onprem": Backend("onprem", (urls[-1],), timeout_s=WAIT_S),
     }
     route = Route(
         name="all", path="/*", methods=METHODS, baseline="cloud", candidate="onprem", active={"cloud": 100},
@@ -186,7 +189,7 @@ def with_backend(settings: Settings, name: str, **changes: Any) -> Settings:
 
 def with_limits(settings: Settings, *limits: str, **changes: Any) -> Settings:
     """Return the settings with limits on the first route, counted as the changes say."""
-    changed = replace(LimitSettings(timeout_s=1.0), **changes)
+    changed = replace(LimitSettings(timeout_s=5.0), **changes)
     return replace(with_route(settings, limits=limits), limits=changed)
 
 

@@ -64,7 +64,7 @@ async def limiter(
 ) -> AsyncIterator[Bench]:
     """Make a limiter; its clock stands still unless another is given."""
     own, failures = Clock(), list[None]()
-    settings = LimitSettings(storage=storage, **{"timeout_s": 1.0, **options})
+    settings = LimitSettings(storage=storage, **{"timeout_s": 5.0, **options})
     made = Limiter(settings, clock=clock or own, count_failure=lambda: failures.append(None))
     try:
         yield Bench(made, own, failures)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,9 @@ from typing import Any
 
 import redis
 
-WAIT_S = 10.0
+from tests.ports import free_port
+
+WAIT_S = 30.0
 
 
 def find_redis() -> str:
@@ -32,8 +33,7 @@ class RedisServer:
     """One server; ``start`` may be called again after ``kill``, and keeps the port but no data."""
 
     def __init__(self, folder: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -82,3 +82,14 @@ class RedisServer:
             assert self._process.stdout is not None
             self._process.stdout.close()
             self._process = None
+
+
+@contextmanager
+def redis_running(folder: Path) -> Iterator[RedisServer]:
+    """Run a server until the block ends."""
+    server = RedisServer(folder)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from gateway.keyring import Identified, Keyring, Unknown, new_key
 from gateway.settings import ApiCaller, Credential, Limit, Settings
 from shadow.exchange import Headers
-from tests.fakes.backend import Backend, answering, plain
+from tests.fakes.backend import Backend
 from tests.gateway.harness import applied, one_route, running, with_backend
 
 OLD, NEW, OTHER = b"cf_old", b"cf_new", b"cf_other"
@@ -24,12 +23,6 @@ def digest(key: bytes) -> str:
 
 ACME = ApiCaller("acme", (digest(OLD), digest(NEW)))
 BETA = ApiCaller("beta", (digest(OTHER),), routes=frozenset({"open", "first"}))
-
-
-@pytest.fixture
-def backend() -> Iterator[Backend]:
-    with Backend(answering(plain())) as server:
-        yield server
 
 
 def guarded(backend: Backend, *callers: ApiCaller) -> Settings:

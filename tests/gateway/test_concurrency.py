@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ from gateway.limiting.verdict import Admission, Refusal
 from gateway.settings import Concurrency, Limit
 from tests.fakes.backend import Backend, Peer, answering, plain
 from tests.gateway.client import Cut, encode
-from tests.gateway.harness import Running, one_route, running, with_limits, with_route
+from tests.gateway.harness import SOON_S, WAIT_S, Running, one_route, running, with_limits, with_route
 from tests.gateway.limits import allowed, limiter
 from tests.gateway.redis_server import RedisServer
 
@@ -38,16 +37,6 @@ async def until_waiting(limiter: Limiter, count: int) -> None:
             return
         await asyncio.sleep(0)
     raise AssertionError(f"{limiter.waiting} wait")
-
-
-@pytest.fixture
-def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path)
-    server.start()
-    try:
-        yield server
-    finally:
-        server.kill()
 
 
 @pytest.mark.anyio
@@ -77,17 +66,19 @@ async def test_who_waits_is_served_first_come_first_served() -> None:
 @pytest.mark.anyio
 async def test_a_full_queue_refuses_at_once_and_a_wait_ends_in_time() -> None:
     async with limiter(clock=time.monotonic) as bench:
-        asked = asking(Concurrency(1, max_waiting=1, max_wait_s=0.2))
+        patient, asked = (asking(Concurrency(1, max_waiting=1, max_wait_s=wait_s)) for wait_s in (60, 0.2))
         held = await bench.admit(asked)
-        started = time.monotonic()
-        waiting = asyncio.create_task(bench.admit(asked))
+        waiting = asyncio.create_task(bench.admit(patient))
         await until_waiting(bench.limiter, 1)
-        refused = await bench.admit(asked)
+        refused = await bench.admit(patient)
         assert refused.refusal is Refusal.SLOTS
-        assert time.monotonic() - started < 0.15
-        gave_up = await waiting
+        assert not waiting.done()
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        started = time.monotonic()
+        gave_up = await bench.admit(asked)
         assert gave_up.refusal is Refusal.SLOTS
-        assert 0.2 <= time.monotonic() - started < 2
+        assert 0.2 <= time.monotonic() - started < SOON_S
         assert bench.limiter.waiting == 0
         held.release()
         held.release()
@@ -107,7 +98,7 @@ async def test_nobody_waits_longer_than_the_backend_would_have() -> None:
         started = time.monotonic()
         refused = await bench.limiter.admit(asked, "another", patience_s=0.1)
         assert refused.refusal is Refusal.SLOTS
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < SOON_S
 
 
 @pytest.mark.anyio
@@ -183,13 +174,13 @@ class Held:
 
     def __call__(self, peer: Peer) -> None:
         while peer.read_request() is not None:
-            self.go_on.wait(10)
+            self.go_on.wait(WAIT_S)
             peer.send(plain())
 
 
 def wait_waiting(gateway: Running, count: int) -> None:
     """Read the metric until so many requests wait for a slot."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + WAIT_S
     while b"crossfade_limits_waiting %d.0" % count not in gateway.request("GET", "/-/metrics").body:
         assert time.monotonic() < deadline
 
@@ -197,7 +188,7 @@ def wait_waiting(gateway: Running, count: int) -> None:
 def test_a_gpu_slot_over_real_sockets() -> None:
     script = Held()
     with Backend(script) as backend:
-        settings = with_route(one_route(backend.url), concurrency=Concurrency(1, max_waiting=1, max_wait_s=9))
+        settings = with_route(one_route(backend.url), concurrency=Concurrency(1, max_waiting=1, max_wait_s=WAIT_S))
         with running(settings) as gateway, gateway.client() as first, gateway.client() as second:
             first.send(encode("GET", "/"))
             assert backend.wait_requests(1)
@@ -216,10 +207,10 @@ def test_a_gpu_slot_over_real_sockets() -> None:
         assert [request.body for request in backend.requests] == [b"", b"hello"]
 
 
-def test_a_client_that_leaves_the_queue_makes_room_within_a_second() -> None:
+def test_a_client_that_leaves_the_queue_makes_room_at_once() -> None:
     script = Held()
     with Backend(script) as backend:
-        settings = with_route(one_route(backend.url), concurrency=Concurrency(1, max_waiting=1, max_wait_s=9))
+        settings = with_route(one_route(backend.url), concurrency=Concurrency(1, max_waiting=1, max_wait_s=WAIT_S))
         with running(settings) as gateway, gateway.client() as first:
             first.send(encode("GET", "/"))
             assert backend.wait_requests(1)
@@ -230,7 +221,7 @@ def test_a_client_that_leaves_the_queue_makes_room_within_a_second() -> None:
                 left = time.monotonic()
                 second.reset() if number % 2 else second.close()
                 wait_waiting(gateway, 0)
-                assert time.monotonic() - left < 1
+                assert time.monotonic() - left < SOON_S
             script.go_on.set()
             assert first.read().status == 200
         assert len(backend.requests) == 1
@@ -273,7 +264,7 @@ def test_every_end_of_a_request_gives_its_slot_back() -> None:
                 with gateway.client() as client:
                     client.send(encode("POST", "/", [(b"Transfer-Encoding", b"chunked")]) + b"f\r\n" + b"x" * 15)
                     assert client.read("POST").code == "body_too_large"
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + WAIT_S
             while (answer := gateway.request("GET", "/")).status != 200 or b"r=1" not in answer.values(b"ratelimit")[0]:
                 assert time.monotonic() < deadline, answer
 
@@ -298,7 +289,7 @@ def test_two_gateways_share_slots_on_redis_and_one_that_dies_gives_them_back(red
     script = Held()
     with Backend(script) as backend:
         settings = with_limits(one_route(backend.url), storage=redis_server.uri)
-        settings = with_route(settings, concurrency=Concurrency(1, max_waiting=3, max_wait_s=9))
+        settings = with_route(settings, concurrency=Concurrency(1, max_waiting=3, max_wait_s=WAIT_S))
         with running(settings) as one, running(replace(settings)) as other:
             with one.client() as first, other.client() as second:
                 first.send(encode("GET", "/"))
@@ -316,8 +307,8 @@ def test_two_gateways_share_slots_on_redis_and_one_that_dies_gives_them_back(red
 @pytest.mark.anyio
 async def test_a_lease_is_renewed_while_its_gateway_lives_and_ends_when_it_died(redis_server: RedisServer) -> None:
     (slot,) = asking(Concurrency(1))
-    counters = RedisCounters(redis_server.uri, lease_s=0.6)
-    deadline = time.monotonic() + 5
+    counters = RedisCounters(redis_server.uri, lease_s=2.0)
+    deadline = time.monotonic() + WAIT_S
 
     async def until(condition: Callable[[], bool]) -> None:
         while not condition():
@@ -340,10 +331,11 @@ async def test_a_lease_is_renewed_while_its_gateway_lives_and_ends_when_it_died(
             counters.release(slot, "alive")
             await until(lambda: lease() is None)
             seconds, micro = admin.time()
-            admin.zadd(slot.key, {"of a gateway that died": seconds * 1_000_000 + micro + 300_000})
+            admin.zadd(slot.key, {"of a gateway that died": seconds * 1_000_000 + micro + 1_500_000})
             assert not (await counters.decide([slot], "another", commit=True)).charged
-            await asyncio.sleep(0.3)
-            assert (await counters.decide([slot], "another", commit=True)).charged
+            while not (await counters.decide([slot], "another", commit=True)).charged:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.02)
     finally:
         await counters.aclose()
 

@@ -23,7 +23,7 @@ async def ends(work: Callable[[Deadline], Awaitable[None]]) -> float:
             await work(deadline)
             await asyncio.Event().wait()
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(25):
         with pytest.raises(TimeoutError, match=r"^$"):
             await block()
     return asyncio.get_running_loop().time() - began_s
@@ -33,17 +33,17 @@ async def test_it_ends_its_block() -> None:
     async def work(deadline: Deadline) -> None:
         deadline.extend(SHORT_S)
 
-    assert SHORT_S - 0.002 <= await ends(work) < 5
+    assert SHORT_S - 0.002 <= await ends(work) < 20
 
 
 async def test_an_end_may_move_away_before_and_after_its_timer_fires() -> None:
     async def work(deadline: Deadline) -> None:
         deadline.extend(SHORT_S)
-        deadline.extend(SHORT_S * 3)
+        deadline.extend(SHORT_S * 25)
         await asyncio.sleep(SHORT_S * 2)
-        deadline.extend(SHORT_S * 3)
+        deadline.extend(SHORT_S * 25)
 
-    assert await ends(work) >= SHORT_S * 5 - 0.002
+    assert await ends(work) >= SHORT_S * 27 - 0.002
 
 
 async def test_an_end_may_come_nearer() -> None:
@@ -51,14 +51,14 @@ async def test_an_end_may_come_nearer() -> None:
         deadline.extend(LONG_S)
         deadline.extend(SHORT_S)
 
-    assert await ends(work) < 5
+    assert await ends(work) < 20
 
 
 async def test_an_end_in_the_past_is_now() -> None:
     async def work(deadline: Deadline) -> None:
         deadline.extend(-1)
 
-    assert await ends(work) < 5
+    assert await ends(work) < 20
 
 
 async def test_an_end_in_the_past_may_move_away_in_the_same_turn() -> None:
@@ -74,7 +74,7 @@ async def test_an_interruption_is_not_lost_to_an_extension() -> None:
         deadline.interrupt()
         deadline.extend(LONG_S)
 
-    assert await ends(work) < 5
+    assert await ends(work) < 20
 
 
 @pytest.mark.parametrize("interrupted", [True, False])

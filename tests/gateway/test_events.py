@@ -16,7 +16,7 @@ from tests.fakes.backend import Backend, Peer, Script, answering, plain
 from tests.gateway.client import Cut, encode
 from tests.gateway.harness import one_route, running, with_backend
 from tests.gateway.test_account import stored
-from tests.gateway.test_gone import EVENT_STREAM, SOON_S
+from tests.gateway.test_gone import EVENT_STREAM
 
 pytestmark = pytest.mark.usefixtures("each_transport")
 
@@ -28,7 +28,7 @@ def test_p18_events_are_not_held_back() -> None:
         peer.read_request()
         peer.send(EVENT_STREAM)
         for number, turn in enumerate(turns):
-            assert turn.wait(5)
+            assert turn.wait(30)
             event = b"data: %d\n\n" % number
             peer.send(b"%x\r\n%b\r\n" % (len(event), event))
         peer.send(b"0\r\n\r\n")
@@ -67,15 +67,13 @@ def test_p18_events_arrive_when_they_are_sent_with_the_mirror_on_and_off(mirror:
         settings = stored(one_route(backend.url, onprem.url), tmp_path) if mirror else one_route(backend.url)
         with running(settings, mirror=mirror) as gateway, gateway.client() as client:
             client.send(encode("GET", "/", [(b"Accept-Encoding", b"gzip")]))
-            began_s = time.monotonic()
             client.read_head()
-            assert time.monotonic() - began_s < SOON_S
+            assert len(sent_s) < 20, "it came before the last event was sent"
             arrived_s = []
             while client.read_chunk():
                 arrived_s.append(time.monotonic())
     delays_s = [arrived - sent for arrived, sent in zip(arrived_s, sent_s, strict=True)]
-    assert statistics.median(delays_s) < 0.1
-    assert max(delays_s) < SOON_S
+    assert statistics.median(delays_s) < 0.25, "held back to the end, half of them would be late by more than 0.5 s"
 
 
 def stream_events(count: int, pause_s: float) -> Script:
@@ -95,42 +93,48 @@ def stream_events(count: int, pause_s: float) -> Script:
 
 def test_a_stream_of_events_may_last_longer_than_any_other_answer() -> None:
     with (
-        Backend(stream_events(8, 0.1)) as backend,
-        running(with_backend(one_route(backend.url), "cloud", timeout_s=0.4)) as gateway,
+        Backend(stream_events(15, 0.1)) as backend,
+        running(with_backend(one_route(backend.url), "cloud", timeout_s=1.2)) as gateway,
     ):
-        assert gateway.request("GET", "/").body.count(b"data") == 8
+        assert gateway.request("GET", "/").body.count(b"data") == 15
         assert gateway.taps.wait()[0].primary.failure is None
 
 
 def test_a_stream_of_events_that_falls_silent_is_cut() -> None:
-    with Backend(stream_events(1, 0.1)) as quick, Backend(stream_events(2, 1.0)) as slow:
+    with Backend(stream_events(1, 0.0)) as quick, Backend(silent_after_one) as slow:
         for backend, ends in ((quick, True), (slow, False)):
-            with running(with_backend(one_route(backend.url), "cloud", timeout_s=0.4)) as gateway:
+            with running(with_backend(one_route(backend.url), "cloud", timeout_s=1.0)) as gateway:
                 with gateway.client() as client, nullcontext() if ends else pytest.raises(Cut):
                     client.request("GET", "/")
                 failure = gateway.taps.wait()[0].primary.failure
             assert failure is None if ends else failure is not None
 
 
+def silent_after_one(peer: Peer) -> None:
+    peer.read_request()
+    peer.send(EVENT_STREAM + b"9\r\ndata: 1\n\n\r\n")
+    peer.wait_closed()
+
+
 def test_a_stream_of_events_has_a_most_that_it_may_last_where_one_is_set() -> None:
-    with Backend(stream_events(40, 0.05)) as backend:
-        settings = with_backend(one_route(backend.url), "cloud", timeout_s=0.4, stream_max_s=0.5)
+    with Backend(stream_events(10_000, 0.05)) as backend:
+        settings = with_backend(one_route(backend.url), "cloud", stream_max_s=0.8)
         with running(settings) as gateway:
             with gateway.client() as client, pytest.raises(Cut) as cut:
                 client.request("GET", "/")
             failure = gateway.taps.wait()[0].primary.failure
-        assert 2 <= cut.value.partial.count(b"data") <= 10
+        assert cut.value.partial.count(b"data") >= 1
         assert failure is not None
         assert failure.kind is FailureKind.TIMEOUT
 
 
 def test_a_copy_of_a_stream_may_last_like_the_stream(tmp_path: Path) -> None:
-    with Backend(stream_events(8, 0.1)) as cloud, Backend(stream_events(8, 0.1)) as onprem:
+    with Backend(stream_events(15, 0.1)) as cloud, Backend(stream_events(15, 0.1)) as onprem:
         settings = stored(one_route(cloud.url, onprem.url), tmp_path)
         for name in ("cloud", "onprem"):
-            settings = with_backend(settings, name, timeout_s=0.4)
+            settings = with_backend(settings, name, timeout_s=1.2)
         with running(settings, mirror=True) as gateway:
-            assert gateway.request("GET", "/").body.count(b"data") == 8
+            assert gateway.request("GET", "/").body.count(b"data") == 15
     reader = Reader.open(f"sqlite:///{tmp_path}/crossfade.db", tmp_path / "bodies")
     (exchange,) = reader.exchanges()
     reader.close()

@@ -142,7 +142,7 @@ def test_p16_a_cut_answer_does_not_look_whole_to_an_http_1_0_client() -> None:
     def script(peer: Peer) -> None:
         peer.read_request()
         peer.send(UNKNOWN_LENGTH)
-        go_on.wait(5)
+        go_on.wait(30)
 
     with Backend(script) as backend, running(one_route(backend.url)) as gateway, gateway.client() as client:
         client.send(b"GET / HTTP/1.0\r\n\r\n")

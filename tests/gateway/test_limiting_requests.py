@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +16,6 @@ from tests.gateway.test_account import stored
 ORIGIN = (b"Origin", b"http://a.test")
 PREFLIGHT = [ORIGIN, (b"Access-Control-Request-Method", b"POST")]
 EXPOSED = b"Retry-After, RateLimit, RateLimit-Policy, X-Request-Id"
-
-
-@pytest.fixture
-def backend() -> Iterator[Backend]:
-    with Backend(answering(plain())) as server:
-        yield server
 
 
 def two_routes(backend: Backend, **changes: object) -> Settings:

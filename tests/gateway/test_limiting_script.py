@@ -16,7 +16,7 @@ from gateway.limiting.rules import Charge
 from gateway.limiting.store import read_answer, read_script, script_arguments
 from gateway.settings import Limit
 from tests.gateway.limits import STRATEGIES, Clock, charges
-from tests.gateway.redis_server import RedisServer
+from tests.gateway.redis_server import redis_running
 
 CLOCK = "redis.call('TIME')"
 EPOCH_S = 1_800_000_000.0
@@ -27,13 +27,8 @@ steps = st.lists(
 
 @pytest.fixture(scope="module")
 def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    server.start()
-    try:
-        with server.connect() as client:
-            yield client
-    finally:
-        server.kill()
+    with redis_running(tmp_path_factory.mktemp("redis")) as server, server.connect() as client:
+        yield client
 
 
 def test_the_script_reads_no_clock_but_its_own_and_that_once() -> None:

@@ -6,7 +6,6 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -18,18 +17,6 @@ from tests.gateway.harness import Running, one_route, running, with_backend
 
 pytestmark = pytest.mark.usefixtures("each_parser")
 SHORT = HeadLimits(timeout_s=0.3)
-
-
-@pytest.fixture
-def backend() -> Iterator[Backend]:
-    with Backend(answering(plain())) as server:
-        yield server
-
-
-@pytest.fixture
-def gateway(backend: Backend) -> Iterator[Running]:
-    with running(one_route(backend.url)) as gateway:
-        yield gateway
 
 
 def test_p21_a_twelve_kib_cookie_passes(gateway: Running, backend: Backend) -> None:
@@ -81,18 +68,19 @@ def test_p21_a_target_may_have_sixteen_kib(gateway: Running, size: int, status: 
 
 
 def test_p21_slow_heads_are_closed_and_delay_nobody(backend: Backend) -> None:
-    with running(one_route(backend.url), head_limits=SHORT) as gateway:
+    limits = HeadLimits(timeout_s=1.5)
+    with running(one_route(backend.url), head_limits=limits) as gateway:
         slow = [gateway.client() for _ in range(50)]
         for client in slow:
             client.send(b"GET / HT")
         started = time.monotonic()
         assert gateway.request("GET", "/").status == 200
-        assert time.monotonic() - started < SHORT.timeout_s
+        assert time.monotonic() - started < limits.timeout_s
         for client in slow:
             assert client.read().code == "head_timeout"
             assert client.at_end()
             client.close()
-        assert time.monotonic() - started < 10 * SHORT.timeout_s
+        assert time.monotonic() - started < 10 * limits.timeout_s
 
 
 def test_p21_a_silent_connection_and_one_of_empty_lines_are_closed(backend: Backend) -> None:
@@ -148,7 +136,7 @@ def test_a_slow_second_head_is_not_refused_into_the_first_answer() -> None:
     def script(peer: Peer) -> None:
         peer.read_request()
         peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab")
-        go_on.wait(5)
+        go_on.wait(30)
         peer.send(b"cd")
 
     with (
@@ -219,13 +207,13 @@ def test_a_client_that_takes_nothing_of_a_whole_answer_loses_its_connection(then
             client.send(encode("GET", "/", [] if then else [(b"Connection", b"close")]) + then)
             poll = select.poll()
             poll.register(client.sock, 0)  # the kernel tells of a break without anybody reading
-            assert poll.poll(5000)
+            assert poll.poll(30_000)
         assert gateway.taps.wait(1)
 
 
 def test_a_client_that_reads_slowly_keeps_its_connection() -> None:
     size = 8_000_000
-    limits = HeadLimits(unread_s=0.3)
+    limits = HeadLimits(unread_s=1.5)
     with (
         Backend(answering(plain(b"x" * size))) as backend,
         running(one_route(backend.url), head_limits=limits) as gateway,
@@ -235,7 +223,7 @@ def test_a_client_that_reads_slowly_keeps_its_connection() -> None:
         client.read_head()
         for _ in range(8):
             assert len(client.read_up_to(size // 8)) == size // 8
-            time.sleep(0.1)
+            time.sleep(0.25)
         assert client.at_end()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -11,11 +10,12 @@ import time
 
 from tests.fakes.backend import Backend, Peer, plain
 from tests.gateway.client import Client, encode
+from tests.ports import free_port
 
 
 def connect(port: int, process: subprocess.Popen[bytes]) -> Client:
     """Connect as soon as the process listens."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         try:
             return Client(port)
@@ -30,11 +30,10 @@ def test_sigterm_lets_requests_under_way_finish() -> None:
 
     def script(peer: Peer) -> None:
         peer.read_request()
-        go_on.wait(10)
+        go_on.wait(30)
         peer.send(plain(b"finished"))
 
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     with Backend(script) as backend:
         command = [sys.executable, "-m", "tests.gateway.serve_once", backend.url, str(port)]
         process = subprocess.Popen(command)
@@ -49,7 +48,7 @@ def test_sigterm_lets_requests_under_way_finish() -> None:
                 answer = client.read()
                 assert (answer.status, answer.body) == (200, b"finished")
                 assert client.at_end()
-            assert process.wait(15) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
             process.wait()

@@ -67,7 +67,7 @@ def test_a_busy_server_gets_no_more_while_another_is_free() -> None:
 
     def slow(peer: Peer) -> None:
         while peer.read_request() is not None:
-            go_on.wait(10)
+            go_on.wait(30)
             peer.send(plain(b"slow"))
 
     with (

@@ -78,7 +78,7 @@ def test_a_backend_that_reads_slowly_does_not_make_its_client_a_slow_one() -> No
 
     def script(peer: Peer) -> None:
         peer.read_head()
-        go_on.wait(10)
+        go_on.wait(30)
         left = size
         while left:
             left -= len(peer.read_some())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,18 +14,6 @@ from tests.gateway.harness import Running, one_route, running, with_backend
 
 pytestmark = pytest.mark.usefixtures("each_parser", "each_transport")
 HOP_BY_HOP = {b"connection", b"keep-alive", b"te", b"proxy-authorization", b"proxy-connection", b"upgrade", b"x-hop"}
-
-
-@pytest.fixture
-def backend() -> Iterator[Backend]:
-    with Backend(answering(plain())) as server:
-        yield server
-
-
-@pytest.fixture
-def gateway(backend: Backend) -> Iterator[Running]:
-    with running(one_route(backend.url)) as gateway:
-        yield gateway
 
 
 def ask(gateway: Running, backend: Backend, data: bytes, method: str = "GET") -> RawRequest:

@@ -25,7 +25,7 @@ from websockets.typing import Subprotocol
 from gateway.settings import Credential, Settings
 from tests.fakes.backend import Backend, Peer, answering, plain
 from tests.gateway.client import encode
-from tests.gateway.harness import Running, one_route, running, with_backend, with_limits
+from tests.gateway.harness import SOON_S, WAIT_S, Running, one_route, running, with_backend, with_limits
 
 HANDSHAKE = [
     (b"Connection", b"Upgrade"),
@@ -103,7 +103,7 @@ def metric(gateway: Running, line: str) -> Callable[[], bool]:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < deadline
 
@@ -118,7 +118,7 @@ def test_messages_pass_both_ways_and_nothing_is_mirrored(echo: Echo) -> None:
                 assert client.recv() == message
             wait_for(metric(gateway, 'crossfade_websockets_open{backend="cloud",route="all"} 1.0'))
             client.close(1001, "bye")
-        assert echo.done.wait(10)
+        assert echo.done.wait(WAIT_S)
         wait_for(metric(gateway, 'crossfade_websockets_open{backend="cloud",route="all"} 0.0'))
         wait_for(metric(gateway, 'crossfade_websockets_total{backend="cloud",outcome="closed",route="all"} 1.0'))
         assert gateway.taps.exchanges == []
@@ -180,8 +180,8 @@ def test_a_client_that_breaks_off_ends_the_backends_side(echo: Echo) -> None:
         client.recv()
         started = time.monotonic()
         client.socket.shutdown(socket.SHUT_RDWR)
-        assert echo.done.wait(10)
-        assert time.monotonic() - started < 1
+        assert echo.done.wait(WAIT_S)
+        assert time.monotonic() - started < SOON_S
     assert echo.codes[0] in (1000, 1001)
 
 
@@ -245,7 +245,7 @@ def test_a_client_that_leaves_during_the_handshake_costs_the_backend_nothing_mor
         started = time.monotonic()
         client.reset()
         assert backend.wait_for(lambda: backend.open_connections == 0)
-        assert time.monotonic() - started < 1
+        assert time.monotonic() - started < SOON_S
         wait_for(metric(gateway, 'outcome="gone"'))
 
 
@@ -277,7 +277,7 @@ def test_a_frame_that_breaks_a_rule_ends_both_sides_with_a_code(echo: Echo, fram
         raw.send(frame)
         close = raw.read_up_to(4)
         assert (close[0], int.from_bytes(close[2:4])) == (0x88, code)
-        assert echo.done.wait(10)
+        assert echo.done.wait(WAIT_S)
         wait_for(metric(gateway, 'crossfade_websockets_open{backend="cloud",route="all"} 0.0'))
 
 
@@ -294,6 +294,6 @@ async def test_a_reader_that_stops_stops_the_writer_and_nothing_is_lost(echo: Ec
                 except TimeoutError:
                     stalled = True
             assert stalled
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 for _ in range(sent):
                     assert len(await client.recv()) == 1_000_000

@@ -46,7 +46,7 @@ def running_app(
         yield address
     finally:
         server.should_exit = True
-        thread.join(30)
+        thread.join(60)
         listener.close()
         assert not thread.is_alive()
 
@@ -54,7 +54,7 @@ def running_app(
 def wait_until_started(address: str) -> None:
     """Wait until no model is being loaded any more."""
     deadline = time.monotonic() + START_S
-    with httpx.Client(base_url=address, timeout=5) as http:
+    with httpx.Client(base_url=address, timeout=30) as http:
         while time.monotonic() < deadline:
             try:
                 states = http.get("/v2/health/ready").json()["models"].values()

@@ -46,7 +46,7 @@ class Network:
     def __call__(self, tensors: Tensor) -> list[Tensor]:
         self.sizes.append(len(tensors))
         self.started.set()
-        assert self.gate.wait(10)
+        assert self.gate.wait(30)
         if tensors.min() < 0:
             error = self.error(len(tensors))
             if error is not None:
@@ -92,7 +92,7 @@ async def test_a_lonely_tensor_waits_until_the_deadline_and_no_longer() -> None:
     async with batching(network, delay_s=0.05) as batcher:
         (timed,) = await answers(batcher, tensor(1))
     assert network.sizes == [1]
-    assert 0.04 < timed.queue_s < 2
+    assert 0.04 < timed.queue_s < 20
 
 
 async def test_a_batch_grows_while_every_session_computes() -> None:
@@ -100,7 +100,7 @@ async def test_a_batch_grows_while_every_session_computes() -> None:
     network.gate.clear()
     async with batching(network, max_batch=8, delay_s=0.0) as batcher:
         first = asyncio.create_task(batcher.run(tensor(0)))
-        await asyncio.to_thread(network.started.wait, 10)
+        await asyncio.to_thread(network.started.wait, 30)
         rest = [asyncio.create_task(batcher.run(tensor(value))) for value in range(5)]
         await asyncio.sleep(0)
         network.gate.set()
@@ -153,7 +153,7 @@ async def test_a_cancelled_caller_leaves_its_batch() -> None:
     network.gate.clear()
     async with batching(network, max_batch=2, delay_s=0.0) as batcher:
         first = asyncio.create_task(batcher.run(tensor(0)))
-        await asyncio.to_thread(network.started.wait, 10)
+        await asyncio.to_thread(network.started.wait, 30)
         second, third = (asyncio.create_task(batcher.run(tensor(value))) for value in (1, 2))
         await asyncio.sleep(0)
         second.cancel()
@@ -170,7 +170,7 @@ async def test_nobody_is_left_waiting_when_a_batcher_is_closed() -> None:
     reclaim = Reclaimer()
     batcher = Batcher(pool, max_batch=1, delay_s=0.0, reclaim=reclaim)
     callers = [asyncio.create_task(batcher.run(tensor(value))) for value in range(3)]
-    await asyncio.to_thread(network.started.wait, 10)
+    await asyncio.to_thread(network.started.wait, 30)
     await batcher.aclose()
     failed = await asyncio.gather(*callers, return_exceptions=True)
     assert [one.code for one in failed if isinstance(one, Problem)] == ["model_unloaded"] * 3

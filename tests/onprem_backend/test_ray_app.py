@@ -10,7 +10,6 @@ import re
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -31,6 +30,7 @@ from onprem_backend.ray_app import build, device_for, most_ongoing
 from onprem_backend.settings import Settings
 from tests.deploy.description import KUBERNETES, read_yaml
 from tests.onprem_backend.pictures import SAMPLES, half_red, jpeg, noise, png, save, with_orientation
+from tests.ports import free_port
 
 START_S, STOP_S = 180.0, 60.0
 MASK = np.zeros((64, 64), dtype=np.uint8)
@@ -108,8 +108,7 @@ def wait_until_ready(address: str, process: subprocess.Popen[bytes], log: Path) 
 
 @pytest.fixture(scope="module")
 def ray_client(models_dir: Path) -> Iterator[httpx.Client]:
-    with socket.create_server(("127.0.0.1", 0)) as picked:
-        port = picked.getsockname()[1]
+    port = free_port()
     with running_ray(serve_config(models_dir, port)) as address, httpx.Client(base_url=address, timeout=60) as http:
         yield http
 
@@ -165,7 +164,7 @@ def without_times(line: str) -> dict[str, Any]:
 
 
 def test_an_album_streams_line_by_line_and_says_the_same(ray_client: httpx.Client, client: httpx.Client) -> None:
-    files = [("file", (f"{n}.png", png(noise(300, 200, seed=n)), "image/png")) for n in range(8)]
+    files = [("file", (f"{n}.png", png(noise(300, 200, seed=n)), "image/png")) for n in range(16)]
     files.insert(3, ("file", ("broken.png", b"hello", "image/png")))
     lines, arrivals = [], []
     began = time.monotonic()
@@ -176,7 +175,7 @@ def test_an_album_streams_line_by_line_and_says_the_same(ray_client: httpx.Clien
             arrivals.append(time.monotonic() - began)
     plain = [without_times(line) for line in client.post("/v1/batch/face-blur", files=files).text.splitlines()]
     assert sorted(lines, key=str) == sorted(plain, key=str)
-    assert lines[-1] == {"done": True, "pictures": 9, "failed": 1}
+    assert lines[-1] == {"done": True, "pictures": 17, "failed": 1}
     assert base64.b64decode(next(line["body"] for line in lines if line.get("index") == 0))[:4] == b"\x89PNG"
     assert arrivals[0] < arrivals[-1] / 2, "the first line came with the last one"
 

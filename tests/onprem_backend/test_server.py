@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import httpx
 from onprem_backend.settings import SWITCHES
 from tests.onprem_backend.pictures import SAMPLES, jpeg, noise, png
 from tests.onprem_backend.processes import wait_until_started
+from tests.ports import free_port
 
 ONE_MEGAPIXEL = jpeg(cv2.resize(SAMPLES.astronaut(), (1250, 800), interpolation=cv2.INTER_LINEAR), quality=85)
 # 200 uploads of 0.15 MB, three decoded pictures of 3 MB with their intermediates, 200 connections.
@@ -28,8 +28,7 @@ ONLY_CLASSIFY = {"ENABLE_REMOVER": "0", "ENABLE_FACEBLUR": "0", "ENABLE_RESTORE"
 @contextmanager
 def running_process(models_dir: Path, *arguments: str, **environ: str) -> Iterator[tuple[str, int]]:
     """Run ``python -m onprem_backend`` and yield its address and process id."""
-    with socket.create_server(("127.0.0.1", 0)) as picked:
-        port = picked.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-m", "onprem_backend", "--port", str(port), "--models", str(models_dir), *arguments]
     process = subprocess.Popen(command, env={**os.environ, **environ}, stderr=subprocess.DEVNULL)
     try:

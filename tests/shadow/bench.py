@@ -113,7 +113,7 @@ class Bench:
         self.mirror.tap(exchange)
         assert self.received[exchange.route] == self.account(exchange.route).tapped
 
-    async def drained(self, within_s: float = 5.0) -> None:
+    async def drained(self, within_s: float = 30.0) -> None:
         """Wait until nothing is in flight."""
         async with asyncio.timeout(within_s):
             await self.mirror.drain()
@@ -139,7 +139,7 @@ class Bench:
         return dict(self.account(route).skipped)
 
 
-def targets_of(candidate: str, baseline: str = "http://127.0.0.1:9", timeout_s: float = 5.0) -> dict[str, Target]:
+def targets_of(candidate: str, baseline: str = "http://127.0.0.1:9", timeout_s: float = 30.0) -> dict[str, Target]:
     """Return the two targets of the bench's routes."""
     return {
         "cloud": Target("cloud", (baseline,), timeout_s),
@@ -161,7 +161,7 @@ async def mirroring(
     routes: tuple[str, ...] = ("classify",),
     clock: Callable[[], float] = time.monotonic,
     started: bool = True,
-    deadline_s: float = 5.0,
+    deadline_s: float = 30.0,
     transport: httpx.AsyncBaseTransport | None = None,
     open_file: Callable[[], IO[bytes]] | None = None,
 ) -> AsyncIterator[Bench]:

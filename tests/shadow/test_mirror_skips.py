@@ -13,6 +13,7 @@ from shadow.exchange import SkipReason
 from shadow.mirror import SAVES_AT_ONCE
 from shadow.rule import MirrorLimits
 from tests.fakes.shadow_server import ShadowServer, answers, never_answers, refusing, sends, waits
+from tests.ports import free_port
 from tests.shadow.bench import ALL, exchange_of, mirroring, routes_of, targets_of
 
 pytestmark = pytest.mark.anyio
@@ -63,9 +64,8 @@ async def test_queue_full_spares_a_quiet_route() -> None:
 async def test_breaker_open_after_refusals_and_closed_again_by_one_probe() -> None:
     now = 0.0
     limits = MirrorLimits(max_concurrent=1, breaker_failures=3, breaker_reset_s=5.0)
-    with refusing() as url:
-        pass  # the port is free again when somebody is to listen there
-    targets = targets_of(url)
+    port = free_port()
+    targets = targets_of(f"http://127.0.0.1:{port}")
     async with mirroring(targets, limits=limits, clock=lambda: now) as bench:
         for n in range(3):
             await bench.mirrored(exchange_of(f"refused-{n}"))
@@ -78,7 +78,7 @@ async def test_breaker_open_after_refusals_and_closed_again_by_one_probe() -> No
         bench.send(exchange_of("skipped-after-reload"))
         assert bench.skipped() == {SkipReason.BREAKER_OPEN: 3}
         now = 10.0
-        async with ShadowServer(answers(), port=int(url.rpartition(":")[2])):
+        async with ShadowServer(answers(), port=port):
             shadow = await bench.shadowed(exchange_of("probe"))
             assert shadow.failure is None
             assert bench.mirror.status()["breakers"] == {"cloud": "closed", "onprem": "closed"}
@@ -166,7 +166,7 @@ async def test_shutdown_releases_what_of_an_answer_had_come() -> None:
     async with ShadowServer(half) as server, mirroring(targets_of(server.url), deadline_s=0.2) as bench:
         exchange = exchange_of()
         bench.send(exchange)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while bench.budget.used_bytes <= exchange.held_bytes:  # noqa: ASYNC110 - a number has no event
                 await asyncio.sleep(0.001)
     assert bench.skipped() == {SkipReason.SHUTDOWN: 1}
@@ -191,7 +191,7 @@ async def test_a_slow_store_takes_no_place_of_a_call_and_is_given_no_more_than_i
         for n in range(SAVES_AT_ONCE + 20):
             bench.send(exchange_of(f"id-{n}"))
         called = SAVES_AT_ONCE + limits.max_concurrent  # the last ones are held by the workers
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while bench.mirror.status()["queued"] != 20 - limits.max_concurrent or len(server.received) < called:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert (len(server.received), bench.account().recorded) == (called, 0)

@@ -47,13 +47,13 @@ def send(bench: Bench, exchange: Exchange) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not condition():  # noqa: ASYNC110 - what another thread does has no event here
             await asyncio.sleep(0.001)
 
 
 def _hold(event: threading.Event) -> None:
-    assert event.wait(5)
+    assert event.wait(30)
 
 
 def files_held() -> list[str]:

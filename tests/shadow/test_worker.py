@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,14 +21,6 @@ from tests.gateway.redis_server import RedisServer
 from tests.shadow.bench import body_of, exchange_of
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path)
-    server.start()
-    yield server
-    server.kill()
 
 
 class _WatchedFolder(ObjectFolder):

@@ -214,7 +214,7 @@ def test_the_overview_refreshes_its_numbers_by_itself(browser: Browser, site: Si
         page.evaluate("document.querySelector('h1').textContent = 'old'")
         with page.expect_response(f"{site.url}/"):
             page.clock.fast_forward(11_000)
-        page.wait_for_function("document.querySelector('h1').textContent.startsWith('One feature is ready')")
+        page.locator("h1", has_text="One feature is ready").wait_for()
         assert watch.complaints == []
 
 

@@ -124,7 +124,7 @@ def test_in_the_list_keys_open_a_view_of_a_pair_and_label_it(browser: Browser, s
 def test_live_numbers_come_without_a_reload(browser: Browser, site: Site) -> None:
     with watched(browser, 1280) as (page, watch):
         page.goto(site.url)
-        page.wait_for_function("document.body.dataset.connected === 'yes'", timeout=2000)
+        page.locator("body[data-connected=yes]").wait_for()
         assert page.inner_text('[data-live="mirror"]').startswith("The gateway does not answer")
         assert "compared" in page.inner_text('[data-live="job"]')
         assert watch.complaints == []
@@ -140,7 +140,7 @@ def test_a_ramp_is_started_and_aborted_with_a_second_thought(browser: Browser, s
         assert "Nobody watches this ramp" in page.inner_text("#ramp")
         page.click("summary:has-text('Bring everything back')")
         page.click("button:has-text('Bring everything back: yes')")
-        page.wait_for_function("document.querySelector('#ramp').innerText.includes('Back at 0 %')")
+        page.locator("#ramp", has_text="Back at 0 %").wait_for()
         assert watch.complaints == []
     assert [line["event"] for line in site.seen][-2:] == ["ramp_start", "ramp_abort"]
 

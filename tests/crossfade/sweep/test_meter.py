@@ -46,7 +46,7 @@ def server() -> Iterator[subprocess.Popen[str]]:
     yield process
     process.stdin.close()
     process.stdout.close()
-    process.wait(20)
+    process.wait(60)
 
 
 def test_a_stat_line_is_parsed_behind_the_last_parenthesis() -> None:

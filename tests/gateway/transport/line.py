@@ -16,7 +16,7 @@ import httpx
 from gateway.transport.own import OwnTransport
 from tests.fakes.shadow_server import Received, Script, ShadowServer, read_request
 
-WAIT_S = 5.0
+WAIT_S = 30.0
 
 
 @dataclass
@@ -92,7 +92,7 @@ async def closed(transport: OwnTransport) -> AsyncIterator[OwnTransport]:
     """Close the transport at the end and check that it holds nothing, and that no task of it runs on."""
     before = asyncio.all_tasks()
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             yield transport
     finally:
         await transport.aclose()

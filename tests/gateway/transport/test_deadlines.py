@@ -16,7 +16,7 @@ from tests.gateway.transport.line import Line, Pieces, closed, line, open_socket
 
 pytestmark = pytest.mark.anyio
 SHORT_S = 0.1
-SOON_S = 2.0
+SOON_S = 10.0
 
 
 async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, received: list[Received]) -> None:

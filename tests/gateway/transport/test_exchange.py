@@ -242,7 +242,7 @@ def refuses_early(status: bytes, *, reads: int, then: str) -> Script:
 async def test_an_early_answer_is_delivered_and_the_upload_stopped(status: bytes, then: str) -> None:
     body = Pieces(b"x" * 1000)
     async with line(refuses_early(status, reads=1000, then=then)) as server:
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(20):
             seen = await server.ask("POST", fields=[(b"Content-Length", b"1000000")], body=body)
             assert seen == (int(status[:3]), b"early")
             await body.ended.wait()

@@ -5,12 +5,13 @@ It takes any credentials, so nothing about authentication can be learnt from it.
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+
+from tests.ports import free_port
 
 ENVIRONMENT = {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any"}
 
@@ -19,7 +20,7 @@ class BucketServer:
     """Runs on a port of its own. What it holds goes when it stops."""
 
     def __init__(self) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -39,14 +40,14 @@ class BucketServer:
             f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{self.port}'])",
         ]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while True:
             try:
                 request = urllib.request.Request(f"{self.endpoint}/faces", method="PUT")
                 request.add_header(
                     "Authorization", "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request"
                 )
-                with urllib.request.urlopen(request, timeout=5):
+                with urllib.request.urlopen(request, timeout=30):
                     return
             except urllib.error.URLError:
                 assert self._process.poll() is None, "the bucket's server has ended"
@@ -59,9 +60,3 @@ class BucketServer:
             self._process.kill()
             self._process.wait(10)
             self._process = None
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

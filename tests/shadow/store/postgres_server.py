@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +17,8 @@ from pathlib import Path
 
 from sqlalchemy import create_engine, text
 
+from tests.ports import free_port
+
 FAST = ("-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=50", "-c", "shared_buffers=16MB")
 
 
@@ -26,7 +27,7 @@ class PostgresServer:
 
     def __init__(self, binaries: Path, folder: Path, user: str | None) -> None:
         self._binaries, self._folder, self._user = binaries, folder, user
-        self.port = _free_port()
+        self.port = free_port()
         self._databases = 0
 
     def initialise(self) -> None:
@@ -103,9 +104,3 @@ def _binaries() -> Path:
 def _other_user() -> str:
     names = {entry.pw_name for entry in pwd.getpwall()}
     return "postgres" if "postgres" in names else "nobody"
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
