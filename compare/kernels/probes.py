@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from compare.kernels.pixels import Picture
+from compare.kernels.scores import channel_mean
 from compare.measurement import Diagnosis
 
 Sample = NDArray[np.floating[Any]]
@@ -159,7 +159,7 @@ def _middle(picture: Picture, side: int = 512) -> Sample:
     width, height = picture.size
     left, top = max(0, (width - side) // 2), max(0, (height - side) // 2)
     middle = picture.rgb[top : top + side, left : left + side].astype(np.float32)
-    return np.asarray(cv2.transform(middle, np.full((1, 3), 1 / 3, dtype=np.float32)))
+    return channel_mean(middle)
 
 
 def _levels(a: Sample, b: Sample) -> Iterator[Diagnosis]:
