@@ -55,6 +55,15 @@ def each_parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     return str(request.param)
 
 
+@pytest.fixture(params=[("own", "httptools"), ("httpx", "h11")], ids="-".join)
+def each_wire(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a wire-level test on both transports and both parsers. One has the backend's side, the other the client's, so
+    that each has to meet every test, but not each together with each."""
+    transport, parser = request.param
+    monkeypatch.setenv("CROSSFADE_TEST_TRANSPORT", transport)
+    monkeypatch.setenv("CROSSFADE_TEST_PARSER", parser)
+
+
 @pytest.fixture
 def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
     """A Redis of the test's own, which it may kill, stop and start again."""

@@ -10,7 +10,7 @@ from tests.fakes.backend import Backend, Peer, answering, plain
 from tests.gateway.client import Client, encode
 from tests.gateway.harness import one_route, running, with_limits
 
-pytestmark = pytest.mark.usefixtures("each_parser", "each_transport")
+pytestmark = pytest.mark.usefixtures("each_wire")
 EXPECTING = [(b"Expect", b"100-continue"), (b"Content-Length", b"5")]
 NOT_MODIFIED = b'HTTP/1.1 304 Not Modified\r\nETag: "x"\r\nContent-Length: 12345\r\n\r\n'
 

@@ -12,7 +12,7 @@ from tests.fakes.backend import Backend, Peer, RawRequest, answering, plain
 from tests.gateway.client import encode
 from tests.gateway.harness import Running, one_route, running, with_backend
 
-pytestmark = pytest.mark.usefixtures("each_parser", "each_transport")
+pytestmark = pytest.mark.usefixtures("each_wire")
 HOP_BY_HOP = {b"connection", b"keep-alive", b"te", b"proxy-authorization", b"proxy-connection", b"upgrade", b"x-hop"}
 
 
