@@ -102,9 +102,9 @@ def deep(depth: int, inside: str) -> str:
     ids=["deep", "deeper", "long string", "a million differences"],
 )
 def test_c14_huge_documents_finish_or_are_marked(a: str, b: str, expected: OutputClass | None) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     found = judge(a, b)
-    assert time.perf_counter() - began < 20
+    assert time.process_time() - began < 20
     assert found.output_class is expected
     if expected is None:
         assert "too large or too deep" in found.note
@@ -117,10 +117,10 @@ def test_c14_huge_documents_finish_or_are_marked(a: str, b: str, expected: Outpu
 def test_c14_a_shuffled_list_of_objects_is_compared_as_a_set_in_linear_time() -> None:
     items = [{"id": n, "name": f"item {n}", "tags": ["x" * 20]} for n in range(5000)]
     shuffled = random.Random(0).sample(items, len(items))
-    began = time.perf_counter()
+    began = time.process_time()
     found = judge(json.dumps({"l": items}), json.dumps({"l": shuffled}), JsonRule("l", RuleName.SET))
     assert found.output_class is OutputClass.EQUIVALENT
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 def noisy_answer(score: float) -> str:

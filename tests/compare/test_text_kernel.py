@@ -73,9 +73,9 @@ def test_scripts_are_told_from_letters() -> None:
 
 def test_long_texts_are_measured_in_time_or_said_to_be_too_long() -> None:
     words = [f"w{n}" for n in range(40_000)]
-    began = time.monotonic()
+    began = time.process_time()
     found = judge_texts(" ".join(words), " ".join(reversed(words)), 0.5)
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
     assert found.numbers["similarity"] is None
     assert judge_texts("a" * 500_000, "b" * 500_000, 0.5).output_class is None
 

