@@ -21,6 +21,7 @@ from gateway.settings import Backend, LimitSettings, Route, Settings
 from shadow.exchange import Exchange
 from shadow.rule import ShadowRule
 from tests.gateway.client import Answer, Client, encode
+from tests.prompt_server import PromptServer
 
 WAIT_S = 30.0
 SOON_S = 5.0
@@ -77,7 +78,7 @@ class Taps:
             return list(self.exchanges)
 
 
-class _Server(uvicorn.Server):
+class _Server(PromptServer):
     """Tells when it is up, and what it left behind."""
 
     def __init__(self, config: uvicorn.Config) -> None:

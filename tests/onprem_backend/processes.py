@@ -16,6 +16,7 @@ from onprem_backend.catalog import SPECS, ModelSpec
 from onprem_backend.manifest import MANIFEST, ModelFile
 from onprem_backend.settings import Settings
 from onprem_backend.tracing import Tracer, no_tracer
+from tests.prompt_server import PromptServer
 
 START_S = 300.0
 
@@ -37,7 +38,7 @@ def running_app(
         ws="none",
         lifespan="on",
     )
-    server = uvicorn.Server(config)
+    server = PromptServer(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="test-server")
     thread.start()
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -11,6 +11,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from compare.dashboard.server import guard
+from tests.prompt_server import PromptServer
 
 STOP_TIMEOUT_S = 15.0
 
@@ -22,7 +23,7 @@ def running(app: Starlette, host: str = "127.0.0.1") -> Iterator[str]:
     The socket listens before the server runs, so that nobody has to wait: early connections queue.
     """
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(
+        server = PromptServer(
             uvicorn.Config(
                 guard(app, host), log_level="critical", lifespan="off", ws="none", timeout_graceful_shutdown=1
             )
