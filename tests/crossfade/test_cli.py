@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import resource
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -47,12 +47,13 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 def test_help_takes_about_as_long_as_typer_alone() -> None:
-    """The stated bound is half a second on an idle machine; on a shared one only a ratio can be asserted."""
+    """The stated bound is half a second on an idle machine; on a shared one only a ratio of work can be asserted."""
 
     def seconds(*command: str) -> float:
-        began = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([sys.executable, *command], capture_output=True, check=True, cwd=ROOT)
-        return time.perf_counter() - began
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     bare = "import typer, rich.console, typer.rich_utils"
     rounds = [(seconds("-m", "crossfade.cli", "--help"), seconds("-c", bare)) for _ in range(5)]
@@ -63,7 +64,7 @@ def test_help_takes_about_as_long_as_typer_alone() -> None:
 def test_gateway_shadow_and_compare_run_without_torch() -> None:
     code = """
 import sys
-for name in ("torch", "torchvision", "cv2", "onnxruntime", "gfpgan"):
+for name in ("torch", "torchvision", "onnxruntime", "gfpgan"):
     sys.modules[name] = None
 import gateway.server, shadow.store.store, compare.job, compare.report, compare.dashboard.app, crossfade.comparison
 print("fine")
@@ -74,7 +75,7 @@ print("fine")
 def test_the_gateway_runs_without_the_compare_extra() -> None:
     code = """
 import sys
-for name in ("torch", "numpy", "PIL", "scipy", "skimage", "jinja2"):
+for name in ("torch", "numpy", "PIL", "scipy", "cv2", "skimage", "jinja2"):
     sys.modules[name] = None
 import gateway.server, crossfade.composition, crossfade.config.toggle
 print("fine")
@@ -183,7 +184,7 @@ def test_the_demo_names_missing_models(tmp_path: Path) -> None:
     code, output = run("demo", "--once", "--models", str(tmp_path / "empty"), "--folder", str(tmp_path / "demo"))
     assert code == 1
     assert "u2netp" in output
-    assert "crossfade models fetch" in output
+    assert "crossfade models fetch" in " ".join(output.split())
 
 
 def test_the_demo_deletes_nothing_of_others(tmp_path: Path, models_dir: Path) -> None:

@@ -177,7 +177,7 @@ def test_an_album_streams_line_by_line_and_says_the_same(ray_client: httpx.Clien
     assert sorted(lines, key=str) == sorted(plain, key=str)
     assert lines[-1] == {"done": True, "pictures": 17, "failed": 1}
     assert base64.b64decode(next(line["body"] for line in lines if line.get("index") == 0))[:4] == b"\x89PNG"
-    assert arrivals[0] < arrivals[-1] / 2, "the first line came with the last one"
+    assert arrivals[0] < arrivals[-1] * 0.8, "kept back, they would all come within the last hundredth"
 
 
 def test_two_replicas_share_the_gpu_and_the_work(ray_client: httpx.Client) -> None:
