@@ -108,6 +108,10 @@ class Stream:
         (told,) = await self._redis.xpending_range(STREAM, GROUP, entry.key, entry.key, 1) or [{"times_delivered": 0}]
         return int(told["times_delivered"])
 
+    async def give_back(self, worker: str, entry: Entry) -> None:
+        """Leave the entry to whoever claims it next, as one that nobody was given before."""
+        await self._redis.xclaim(STREAM, GROUP, worker, 0, [entry.key], retrycount=0, justid=True)
+
     async def done(self, entry: Entry) -> bool:
         """Remove the entry; ``False`` when it is gone already."""
         return bool(

@@ -3,8 +3,11 @@
 Theory of operation. A worker takes as many entries as it can call at once, first those that another was given too long
 ago (it died), then new ones. An entry is *taken*, its bodies are reserved and loaded, and the mirror has it; when the
 exchange is stored the entry is *done*. At least once: a worker that dies between the two leaves an entry that is
-mirrored again, and the store keeps an exchange once by its id. An entry that was given ``MAX_DELIVERIES`` times, or
-that can never be opened, is given up: its gateway then finds it neither there nor recorded and counts it as lost.
+mirrored again, and the store keeps an exchange once by its id. What could not be stored, or was not begun, is *given
+back* as if nobody had had it, so that an outage of the store loses nothing, however long. An entry that was given
+``MAX_DELIVERIES`` times in spite of that (it ends whoever takes it, or a shadow call takes longer than several claims),
+or that can never be opened, is given up: its gateway then finds it neither there nor recorded and counts it as lost,
+until one who still had it may yet store it.
 """
 
 from __future__ import annotations
@@ -28,8 +31,9 @@ from shadow.transit import Unpacked, unpack
 MAX_DELIVERIES = 5
 WAIT_S = 1.0
 REST_S = 1.0
-TRY_AGAIN = frozenset({SkipReason.STORE_FAILED, SkipReason.SHUTDOWN, SkipReason.LOST})
-"""Reasons of the mirror's after which the entry stays in the stream, for another attempt."""
+GIVE_BACK = frozenset({SkipReason.STORE_FAILED, SkipReason.SHUTDOWN})
+"""Reasons of the mirror's that are no fault of the entry. After ``LOST``, a defect of ours, it stays as it is: another
+attempt may end the same way."""
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +66,7 @@ class Worker:
         self._claim_after_s = claim_after_s
         self._taken: dict[str, _Taken] = {}
         self._changed = asyncio.Event()
-        self._finished: asyncio.Queue[_Taken] = asyncio.Queue()
+        self._finished: asyncio.Queue[tuple[_Taken, bool]] = asyncio.Queue()  # with whether it is done
         self._troubled = False
         self._pause = False
         self.stopping = False
@@ -75,10 +79,9 @@ class Worker:
     def settled(self, exchange: Exchange, reason: SkipReason | None) -> None:
         """Take note of what became of an exchange; called by the mirror."""
         taken = self._taken.pop(exchange.id)
-        if reason in TRY_AGAIN:
-            self._pause = reason is SkipReason.STORE_FAILED
-        else:
-            self._finished.put_nowait(taken)
+        self._pause = reason is SkipReason.STORE_FAILED
+        if reason is not SkipReason.LOST:
+            self._finished.put_nowait((taken, reason not in GIVE_BACK))
         self._changed.set()
 
     async def run(self, tap: Callable[[Exchange], None]) -> None:
@@ -95,13 +98,15 @@ class Worker:
     async def report(self) -> None:
         """Tell the stream what is done, for as long as this runs."""
         while True:
-            await self._report_one(await self._finished.get())
+            taken, done = await self._finished.get()
+            await self._report_one(taken, done=done)
 
     async def flush(self) -> None:
         """Tell the stream what is left to tell, after the mirror has ended."""
         with suppress(RedisError, OSError):
             while not self._finished.empty():
-                await self._stream.done(self._finished.get_nowait().entry)
+                taken, done = self._finished.get_nowait()
+                await self._tell(taken.entry, done=done)
 
     async def _take_some(self, tap: Callable[[Exchange], None]) -> None:
         free = self._at_once - len(self._taken)
@@ -140,6 +145,7 @@ class Worker:
         except (StoreError, OSError) as error:
             _log.error("exchange %s cannot be loaded now: %s", entry.parcel.exchange_id, error)
             self._pause = True
+            await self._stream.give_back(self._name, entry)
             return
         finally:
             self._budget.release(entry.parcel.size_bytes - held_bytes)
@@ -150,18 +156,26 @@ class Worker:
         _log.error("exchange %s is given up: %s", entry.parcel.exchange_id, why)
         await self._stream.done(entry)
 
-    async def _report_one(self, taken: _Taken) -> None:
+    async def _report_one(self, taken: _Taken, *, done: bool) -> None:
         while True:
             try:
-                await self._stream.done(taken.entry)
+                await self._tell(taken.entry, done=done)
             except (RedisError, OSError) as error:
                 self._note(error)
                 await asyncio.sleep(REST_S)
             else:
                 break
+        if not done:
+            return
         self.done_count += 1
         with suppress(StoreError, OSError):  # else they go with their day
             await asyncio.to_thread(self._parts.objects.delete, taken.unpacked.objects)
+
+    async def _tell(self, entry: Entry, *, done: bool) -> None:
+        if done:
+            await self._stream.done(entry)
+        else:
+            await self._stream.give_back(self._name, entry)
 
     def _note(self, error: Exception | None) -> None:
         # One line per change of state.

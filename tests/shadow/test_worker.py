@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 from shadow.account import Stamp
-from shadow.exchange import Exchange
+from shadow.delivery import Delivery
+from shadow.exchange import Exchange, SkipReason
+from shadow.outlet import Outlet
 from shadow.store.objects import ObjectFolder
 from shadow.store.opening import Place, open_parts
 from shadow.stream import Stream
 from shadow.tee import ByteBudget
 from shadow.transit import pack
-from shadow.worker import Worker
+from shadow.worker import MAX_DELIVERIES, Worker
 from tests.gateway.redis_server import RedisServer
 from tests.shadow.bench import body_of, exchange_of
 
@@ -67,3 +69,62 @@ async def test_what_others_reserve_while_an_exchange_is_loaded_is_never_released
     parts.engine.dispose()
     assert [len(exchange.request.body.chunks or ()) for exchange in tapped] == [1]
     assert budget.used_bytes == sum(others)
+
+
+async def test_what_the_store_could_not_take_is_given_back_and_never_given_up(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    stream = Stream(f"redis://127.0.0.1:{redis_server.port}/0", max_length=10, max_bytes=10**9)
+    parts = open_parts(Place(f"sqlite:///{tmp_path}/s.db", tmp_path / "bodies"))
+    worker = Worker(stream, parts, ByteBudget(10**6), name="w", at_once=1, claim_after_s=0)
+
+    def tap(exchange: Exchange) -> None:
+        worker.stopping = True
+        worker.settled(exchange, SkipReason.STORE_FAILED)
+
+    async with asyncio.timeout(20):
+        await stream.found_group()
+        assert await stream.add(pack(exchange_of(), Stamp("run", 1), parts), "run/r")
+        (entry,) = await stream.read("died", 1, 1)
+        for _ in range(MAX_DELIVERIES - 2):
+            await stream.claim("died", 1, 0)
+        await worker.run(tap)
+        assert await stream.deliveries(entry) == MAX_DELIVERIES
+        await worker.flush()
+        assert await stream.deliveries(entry) == 0
+        assert await stream.claim("next", 1, 0) == [entry]
+    await stream.aclose()
+    parts.engine.dispose()
+
+
+async def test_what_is_given_up_is_counted_as_lost_unless_it_is_stored_after_all(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    stream = Stream(f"redis://127.0.0.1:{redis_server.port}/0", max_length=10, max_bytes=10**9)
+    parts = open_parts(Place(f"sqlite:///{tmp_path}/s.db", tmp_path / "bodies"))
+    recorded: dict[str, int] = {}
+    outlet, route = (
+        Outlet(stream, parts, "run", lambda _: recorded, asyncio.get_running_loop().time),
+        exchange_of().route,
+    )
+    worker = Worker(stream, parts, ByteBudget(10**6), name="w", at_once=1, claim_after_s=0)
+    async with asyncio.timeout(20):
+        await stream.found_group()
+        await outlet.save(exchange_of())
+        await stream.read("slow", 1, 1)
+        for _ in range(MAX_DELIVERIES - 1):
+            await stream.claim("slow", 1, 0)
+        await outlet.settle()
+        assert outlet.deliveries(route) == Delivery(1, 0, 0)
+        running = asyncio.create_task(worker.run(lambda _: None))
+        while await stream.length():  # noqa: ASYNC110 - Redis tells nobody
+            await asyncio.sleep(0.01)
+        worker.stopping = True
+        await running
+        await outlet.settle()
+        assert outlet.deliveries(route) == Delivery(1, 0, 1)
+        recorded[route] = 1
+        await outlet.settle()
+        assert outlet.deliveries(route) == Delivery(1, 1, 0)
+    await stream.aclose()
+    parts.engine.dispose()
