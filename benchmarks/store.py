@@ -2,10 +2,13 @@
 
 * write: exchanges a second that one process stores whole (request and two answers of 1 KB each, redacted, encrypted,
   committed, with the account of the run), 64 under way at a time; CPU per exchange; growth of the database.
-* query: the same with ``--rows`` rows (10 million), made in bulk by SQL: the next page of a route from a random moment
-  on, as ``replay`` and the dashboard ask for it; p50, p99 and slowest of 200, each at another place.
+* query: the same with ``--rows`` rows (10 million, without bodies), made in bulk by SQL: the next page of a route from
+  a random moment on, as ``replay`` and the dashboard ask for it; p50, p99 and slowest of 200, each at another place.
+* upgrade: how long a store of a version that kept no counts takes to open, once; then what a count takes.
+* export: the rate at which a day of all routes is read back, by the index of time.
 
-Both end by themselves; the second needs about 0.9 KB of disk a row in ``--folder`` and about a minute per million.
+All end by themselves; the rows need about 0.9 KB of disk each in ``--folder`` (for PostgreSQL in the folder for
+temporary files) and half a minute per million.
 """
 
 from __future__ import annotations
@@ -38,6 +41,8 @@ ROUTES = 20
 AT_ONCE = 100_000
 CONCURRENT = 64
 SPAN = timedelta(days=30)
+DAY = timedelta(days=1)
+EXPORTED = 50_000
 
 
 def main() -> None:
@@ -51,20 +56,25 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
         run("SQLite", f"sqlite:///{folder}/store.db", Path(folder), chosen.exchanges, chosen.rows)
     if chosen.postgres:
-        with postgres_server() as server, tempfile.TemporaryDirectory() as folder:
+        with postgres_server() as server, tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
             run("PostgreSQL", server.new_database(), Path(folder), chosen.exchanges, chosen.rows)
 
 
 def run(name: str, url: str, folder: Path, exchanges: int, rows: int) -> None:
     """Measure one database."""
     key = f"file:{folder}/store.key"
-    print(f"{name}: {asyncio.run(measure_writing(url, folder, key, exchanges))}")
+    print(f"{name}: {asyncio.run(measure_writing(url, folder, key, exchanges))}", flush=True)
     reader = Reader.open(url, folder / "bodies", key=key)
     try:
-        print(f"{name}: {size_bytes(reader, folder) / exchanges:,.0f} bytes an exchange")
+        print(f"{name}: {size_bytes(reader, folder) / exchanges:,.0f} bytes an exchange", flush=True)
         if rows:
             fill(reader, rows)
-            print(f"{name}: {measure_queries(reader, rows)}")
+            for measured in (
+                measure_queries(reader, rows),
+                measure_export(reader),
+                measure_upgrade(reader, url, folder),
+            ):
+                print(f"{name}: {measured}", flush=True)
     finally:
         reader.close()
 
@@ -157,6 +167,32 @@ def measure_queries(reader: Reader, rows: int) -> str:
     p50, p99 = 1e3 * statistics.median(times), 1e3 * statistics.quantiles(times, n=100)[98]
     slowest = 1e3 * max(times)
     return f"100 of a route and an hour out of {rows:,} rows in {p50:.1f} ms (p99 {p99:.1f}, slowest {slowest:.1f})"
+
+
+def measure_export(reader: Reader) -> str:
+    """Read some pages of a day of all routes, as an export does; return the figures in words."""
+    since, seen, after = BEGIN + SPAN / 2, 0, None
+    began = time.perf_counter()
+    while seen < EXPORTED and (page := reader.received(None, since, since + DAY, after=after, limit=1000)):
+        seen += len(page)
+        after = page[-1].received_at, page[-1].sequence
+    took_s = time.perf_counter() - began
+    return f"{seen / took_s:,.0f} exchanges a second read of a day of all routes"
+
+
+def measure_upgrade(reader: Reader, url: str, folder: Path) -> str:
+    """Take the counts away, as in a store of version 3, and open it again; return the figures in words."""
+    with writing(reader.engine).begin() as connection:
+        connection.execute(text("DELETE FROM exchange_hours"))
+        connection.execute(text("DELETE FROM counted_to"))
+    began = time.perf_counter()
+    upgraded = Reader.open(url, folder / "bodies", key=f"file:{folder}/store.key")
+    opened = time.perf_counter()
+    total = upgraded.count("route-1")
+    counted = time.perf_counter()
+    upgraded.close()
+    words = f"an older store opens in {opened - began:.1f} s; then it takes"
+    return f"{words} {1e3 * (counted - opened):.1f} ms to count the {total:,} exchanges of a route"
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from sqlalchemy import (
 
 from compare.measurement import Measurement
 from shadow.store.database import insert_into, writing
+from shadow.store.progress import logged
 from shadow.store.rows import microseconds
 
 metadata = MetaData()
@@ -127,12 +128,12 @@ def create(connection: Connection, known: Sequence[tuple[str, str]]) -> None:
 def add(connection: Connection, rows: Sequence[Mapping[str, object]]) -> None:
     """Insert rows; those that are there already stay."""
     if rows:
-        connection.execute(insert_into(facets, connection).values(rows).on_conflict_do_nothing())
+        connection.execute(insert_into(facets, connection).on_conflict_do_nothing(), list(rows))
 
 
-def catch_up(engine: Engine, page: Page) -> int:
-    """Fill what is older than the table; return how many pairs that were. Blocks; resumes where another one stopped."""
-    filled = 0
+def catch_up(engine: Engine, page: Page, total: int) -> None:
+    """Fill what is older than the table, of ``total`` pairs at most. Blocks; resumes where another one stopped."""
+    filled, tell = 0, logged("preparing the filters of the dashboard for older pairs")
     with engine.connect() as connection:
         due = connection.execute(select(backlog)).all()
     for route, key, filled_to in due:
@@ -142,9 +143,9 @@ def catch_up(engine: Engine, page: Page) -> int:
                 add(connection, [facet_row(m, key, severity, class_) for m, severity, class_ in found])
                 connection.execute(backlog.update().where(*_of(route, key)).values(filled_to=filled_to))
             filled += len(found)
+            tell(filled, total)
         with writing(engine).begin() as connection:
             connection.execute(backlog.delete().where(*_of(route, key)))
-    return filled
 
 
 def _of(route: str, key: str) -> tuple[ColumnElement[bool], ...]:

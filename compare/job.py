@@ -251,8 +251,8 @@ def measure_one(exchange: Exchange, reader: StoreReader, policy: Policy) -> Meas
 def _first_cursor(results: Results, policy: Policy, key: str) -> int:
     """Return where to go on. Where the bodies of matches are deleted, what was judged under an older key is not judged
     anew: only its mismatches are left, and they would all speak against the candidate."""
-    cursor = results.last_sequence(policy.route, key)
-    return max(cursor, results.last_sequence(policy.route)) if policy.bodies is Bodies.MISMATCHES else cursor
+    keys = {key, *results.keys(policy.route)} if policy.bodies is Bodies.MISMATCHES else {key}
+    return max(results.last_sequence(policy.route, each) for each in keys)
 
 
 def _drop_matches(reader: StoreReader, policy: Policy, measured: Sequence[Measurement]) -> None:

@@ -1,22 +1,23 @@
 """What the job found, in tables of its own beside the record.
 
 A measurement is keyed by exchange and measurement key and inserted at most once, so a restarted job continues and two
-jobs at once do not count twice. Counts by class, and what a list is filtered by (``facets``), are kept beside them in
-the same transaction, so that a page or a batch never counts history. Verdicts are appended and never changed; they are
-looked for by policy hash.
+jobs at once do not count twice. Counts by class, what a list is filtered by (``facets``) and what an hour brought
+(``hours``) are kept beside them in the same transaction, so that a page or a batch never counts history. Of verdicts
+that decide the same one after the other the last is kept; they are looked for by policy hash.
 """
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     Column,
     ColumnElement,
+    Connection,
     Engine,
     Index,
     Integer,
@@ -31,7 +32,7 @@ from sqlalchemy import (
     select,
 )
 
-from compare import facets
+from compare import facets, hours
 from compare.measurement import Measurement, OutputClass, measurement_from_json
 from compare.verdict import Verdict, verdict_from_json
 from shadow.store.database import insert_into, writing
@@ -71,7 +72,6 @@ counts = Table(
     PrimaryKeyConstraint("route", "key", "class"),
 )
 _AT_ONCE = 500
-_LOG = logging.getLogger(__name__)
 FAILED, NOT_COMPARED, BOTH_REFUSED = "failed", "not_compared", "both_refused"
 
 
@@ -107,11 +107,11 @@ class Results:
                 connection.execute(
                     insert_into(counts, connection).from_select(["route", "key", "class", "pairs"], known)
                 )
-            groups = select(counts.c.route, counts.c.key).distinct()
-            facets.create(connection, [(route, key) for route, key in connection.execute(groups)])
-        filled = facets.catch_up(engine, self._filed)
-        if filled:
-            _LOG.info("filters of the dashboard now cover %d older pairs", filled)
+            facets.create(connection, _known(connection))
+            pairs = connection.execute(select(func.coalesce(func.sum(counts.c.pairs), 0))).scalar_one()
+        facets.catch_up(engine, self._filed, int(pairs))
+        with writing(engine).begin() as connection:  # in this order: they are counted from the facets
+            hours.create(connection, _known(connection))
 
     def add(self, key: str, found: Sequence[Measurement]) -> int:
         """Store measurements in one transaction; return how many were new."""
@@ -142,19 +142,24 @@ class Results:
             fresh = [facets.facet_row(m, key, severity(m), class_name(m)) for m in found if m.exchange_id in new]
             for start in range(0, len(fresh), _AT_ONCE):
                 facets.add(connection, fresh[start : start + _AT_ONCE])
+            hours.add(connection, fresh)
             for (route, name), n in Counter(new.values()).items():
                 row = insert_into(counts, connection).values(route=route, key=key, pairs=n, **{"class": name})
                 more = {"pairs": counts.c.pairs + n}
                 connection.execute(row.on_conflict_do_update(index_elements=["route", "key", "class"], set_=more))
         return len(new)
 
-    def last_sequence(self, route: str, key: str | None = None) -> int:
-        """Return the place in the record up to which this route is measured under this key (any if left out), 0 for
-        nothing."""
-        query = select(func.max(measurements.c.sequence)).where(measurements.c.route == route)
-        query = query if key is None else query.where(measurements.c.key == key)
+    def last_sequence(self, route: str, key: str) -> int:
+        """Return the place in the record up to which this route is measured under this key, 0 for nothing."""
+        query = select(func.max(measurements.c.sequence)).where(*_of(route, key))
         with self._engine.connect() as connection:
             return connection.execute(query).scalar_one() or 0
+
+    def keys(self, route: str) -> list[str]:
+        """Return the keys that this route was ever measured under."""
+        query = select(counts.c.key).where(counts.c.route == route).distinct()
+        with self._engine.connect() as connection:
+            return list(connection.execute(query).scalars())
 
     def measurements(
         self, route: str, key: str, after_sequence: int = 0, limit: int | None = None
@@ -205,21 +210,32 @@ class Results:
         with self._engine.connect() as connection:
             return {name: int(count) for name, count in connection.execute(query).all()}
 
+    def bad_since(self, route: str, key: str, since: datetime) -> dict[datetime, int]:
+        """Return how many pairs ask for a person in each hour from ``since``, the beginning of one, on."""
+        with self._engine.connect() as connection:
+            return hours.bad_since(connection, route, key, since)
+
     def measurement(self, exchange_id: str, key: str) -> Measurement | None:
         """Return one measurement."""
         query = select(measurements.c.body).where(measurements.c.exchange_id == exchange_id, measurements.c.key == key)
         return next(iter(self._parsed(query)), None)
 
     def save_verdict(self, verdict: Verdict) -> None:
-        """Append a verdict."""
+        """Append a verdict. It takes the place of the one before under the same policy if that decided the same: a
+        comparison that follows the traffic judges each second."""
         row = {
             "route": verdict.route,
             "policy_hash": verdict.policy_hash,
             "decision": verdict.decision.value,
             "body": verdict.to_json(),
         }
+        mine = verdicts.c.route == verdict.route, verdicts.c.policy_hash == verdict.policy_hash
+        before = select(verdicts.c.id, verdicts.c.decision).where(*mine).order_by(verdicts.c.id.desc()).limit(1)
         with writing(self._engine).begin() as connection:
+            last = connection.execute(before).one_or_none()
             connection.execute(verdicts.insert(), row)
+            if last is not None and last.decision == row["decision"]:
+                connection.execute(verdicts.delete().where(verdicts.c.id == last.id))
 
     def latest_verdict(self, route: str, policy_hash: str | None = None) -> Verdict | None:
         """Return the newest verdict of a route, under one policy or under any."""
@@ -230,17 +246,15 @@ class Results:
             text = connection.execute(query.order_by(verdicts.c.id.desc()).limit(1)).scalar_one_or_none()
         return None if text is None else verdict_from_json(text)
 
-    def latest_verdicts(self) -> dict[str, Verdict]:
-        """Return the newest verdict of every route."""
-        newest = select(func.max(verdicts.c.id)).group_by(verdicts.c.route)
-        query = select(verdicts.c.body).where(verdicts.c.id.in_(newest)).order_by(verdicts.c.route)
-        with self._engine.connect() as connection:
-            found = [verdict_from_json(text) for text in connection.execute(query).scalars()]
-        return {verdict.route: verdict for verdict in found}
-
     def _parsed(self, query: Select[Any]) -> list[Measurement]:
         with self._engine.connect() as connection:
             return [measurement_from_json(text) for text in connection.execute(query).scalars()]
+
+
+def _known(connection: Connection) -> list[tuple[str, str]]:
+    """Return the routes and keys with a measurement."""
+    groups = select(counts.c.route, counts.c.key).distinct()
+    return [(route, key) for route, key in connection.execute(groups)]
 
 
 def _of(route: str, key: str) -> tuple[ColumnElement[bool], ...]:

@@ -1,4 +1,5 @@
-"""Write what is stored to a Parquet file: a row for each exchange, every number of both answers side by side.
+"""Write what is stored to a Parquet file: a row for each exchange in the order of arrival, with every number of both
+answers side by side.
 
 Bodies are left out unless asked for: then they are in plain, and whoever asked stands in the audit. The file is its
 owner's alone and appears under its name only when it is whole.
@@ -50,11 +51,6 @@ class Selection:
     until: datetime | None = None
     bodies: bool = False
 
-    def takes(self, exchange: Exchange) -> bool:
-        """Whether the exchange is in the time asked for."""
-        late = self.until is not None and exchange.received_at >= self.until
-        return not late and (self.since is None or exchange.received_at >= self.since)
-
 
 def schema_of(bodies: bool) -> Any:
     """Return the columns."""
@@ -71,7 +67,7 @@ def schema_of(bodies: bool) -> Any:
 
 
 def export(reader: Reader, selection: Selection, file: Path, progress: Callable[[int], None]) -> int:
-    """Write the file; return how many rows. ``progress`` is told how many exchanges were looked at. Blocks."""
+    """Write the file; return how many rows. ``progress`` is told of each page. Blocks."""
     schema, rows = schema_of(selection.bodies), 0
     file.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # 0600, and nobody else's file
@@ -80,10 +76,9 @@ def export(reader: Reader, selection: Selection, file: Path, progress: Callable[
     try:
         with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
             for page in _pages(reader, selection):
-                taken = [exchange for exchange in page if selection.takes(exchange)]
-                for found in _groups(_row(reader, exchange, selection.bodies) for exchange in taken):
+                for found in _groups(_row(reader, exchange, selection.bodies) for exchange in page):
                     writer.write_table(pa.Table.from_pylist(found, schema))
-                rows += len(taken)
+                rows += len(page)
                 progress(len(page))
         temporary.replace(file)
     finally:
@@ -92,10 +87,10 @@ def export(reader: Reader, selection: Selection, file: Path, progress: Callable[
 
 
 def _pages(reader: Reader, selection: Selection) -> Iterator[list[Exchange]]:
-    after, limit = 0, _BODIES_AT_ONCE if selection.bodies else _AT_ONCE
-    while page := reader.exchanges(selection.route, after, limit):
+    after, limit = None, _BODIES_AT_ONCE if selection.bodies else _AT_ONCE
+    while page := reader.received(selection.route, selection.since, selection.until, after=after, limit=limit):
         yield page
-        after = page[-1].sequence
+        after = page[-1].received_at, page[-1].sequence
 
 
 def _groups(rows: Iterable[Row]) -> Iterator[list[Row]]:

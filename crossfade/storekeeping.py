@@ -86,7 +86,7 @@ def export_parquet(config: Config, selection: Selection, file: Path, *, who: str
             line = {"at": now.isoformat(), "event": "bodies_exported", "who": who, "file": str(file)}
             append_line(Path(config.audit), {**line, "route": selection.route})
         with _told(), _bar("exporting") as progress:
-            task = progress.add_task("", total=reader.count(selection.route))
+            task = progress.add_task("", total=reader.count_received(selection.route, selection.since, selection.until))
             rows = export(reader, selection, file, lambda n: progress.advance(task, n))
     finally:
         reader.close()

@@ -27,7 +27,6 @@ from compare.dashboard.pages import Pages
 from compare.dashboard.rendering import Renderer
 from compare.dashboard.security import Gate, SafeHeaders
 from compare.dashboard.sources import Sources, Toggle, nobody_said
-from compare.dashboard.trend import Counts
 from compare.labels import Labels
 from compare.policy import Policy
 from compare.ramps import Ramps
@@ -79,7 +78,6 @@ def create_app(
         serving,
         labels,
         States(reader.engine, results),
-        Counts(reader),
         ramps,
     )
     renderer = Renderer(notice, now)

@@ -11,7 +11,7 @@ from compare.dashboard.live import Progress
 from compare.dashboard.phrases import mark, say
 from compare.dashboard.pictures import describe_picture
 from compare.dashboard.texts import read_text
-from compare.dashboard.trend import Counts, Hour
+from compare.dashboard.trend import Hour, read_trend
 from compare.dashboard.views.distribution import Distribution, build_distribution
 from compare.dashboard.views.ledger import Ledger, build_ledger
 from compare.dashboard.views.overview import RouteState, who_serves
@@ -51,7 +51,6 @@ class Sources:
     toggle: Toggle
     labels: Labels
     folds: States
-    counted: Counts
     ramps: Ramps | None = None
 
     def states(self) -> list[RouteState]:
@@ -92,7 +91,7 @@ class Sources:
         unnamed = lost - sum(named.values())
         if unnamed:  # measured since the verdict
             named = {**named, "not_named_yet": unnamed} if unnamed > 0 else {"not_comparable": lost}
-        return build_ledger(account, self.counted.total(route), sum(counts.values()), named)
+        return build_ledger(account, self.reader.count(route), sum(counts.values()), named)
 
     def counts(self, route: str) -> Mapping[str, int]:
         """Return how many pairs each class has, by the names of ``compare.results``."""
@@ -128,15 +127,13 @@ class Sources:
     def progress(self) -> Mapping[str, Progress]:
         """Return how far the comparison has come on every route of the config."""
         return {
-            route: Progress(
-                self.counted.total(route), sum(self.results.counts(route, measurement_key(policy)).values())
-            )
+            route: Progress(self.reader.count(route), sum(self.results.counts(route, measurement_key(policy)).values()))
             for route, policy in self.policies.items()
         }
 
     def trend(self, route: str, now: datetime) -> tuple[Hour, ...]:
         """Return the last 24 hours of a route."""
-        return self.counted.trend(route, self._key(route), now)
+        return read_trend(self.reader, self.results, route, self._key(route), now)
 
     def distribution(self, route: str) -> Distribution | None:
         """Return the latencies of a route's present epoch, as the comparison has folded them up to now."""

@@ -16,7 +16,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
-from sqlalchemy import func, select
 
 from crossfade.audit import append_line
 from crossfade.composition import gateway_settings
@@ -28,8 +27,6 @@ from gateway.settings import Backend, Route, Settings
 from shadow.call import Caller, Target
 from shadow.errors import StoreError
 from shadow.store.reader import Reader
-from shadow.store.rows import microseconds
-from shadow.store.schema import exchanges
 from shadow.store.store import Store
 from shadow.tee import ByteBudget
 
@@ -115,12 +112,8 @@ def _target(backend: Backend) -> Target:
 
 
 def _expected(reader: Reader, asked: Asked) -> int:
-    chosen, arrival = asked.chosen, exchanges.c.received_at_us
-    query = select(func.count()).where(exchanges.c.route == chosen.route, arrival >= microseconds(chosen.since))
-    if chosen.until is not None:
-        query = query.where(arrival < microseconds(chosen.until))
-    with reader.engine.connect() as connection:
-        count = connection.execute(query).scalar_one()
+    chosen = asked.chosen
+    count = reader.count_received(chosen.route, chosen.since, chosen.until)
     return asked.plan.passes * (count if chosen.limit is None else min(count, chosen.limit))
 
 

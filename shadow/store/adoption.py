@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, func, select, update
 
 from shadow.keeping import Kept
 from shadow.store.objects import ObjectFolder, Objects
+from shadow.store.progress import logged
 from shadow.store.rows import REQUEST
 from shadow.store.schema import exchanges, observations
 from shadow.store.sealing import row_place
@@ -26,7 +27,8 @@ _AT_ONCE = 500
 
 def adopt(vault: Vault, connection: Connection, objects: Objects, old_root: Path | None) -> None:
     """Encrypt all bodies that are there in plain, and replace every plain sha256 by its keyed digest."""
-    after = 0
+    after, tell = 0, logged("encrypting what version 1 stored")
+    newest = connection.execute(select(func.max(exchanges.c.sequence))).scalar_one() or 0
     columns = (exchanges.c.sequence, exchanges.c.id, exchanges.c.received_at_us)
     while True:
         page = select(*columns).where(exchanges.c.sequence > after, exchanges.c.bodies == Kept.PLAIN.value)
@@ -39,6 +41,7 @@ def adopt(vault: Vault, connection: Connection, objects: Objects, old_root: Path
         for row in rows:
             _adopt_one(vault, connection, objects, old_root, row.sequence, row.id, day_of(row.received_at_us))
         after = rows[-1].sequence
+        tell(after, newest)
 
 
 def _adopt_one(

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, insert, select
 
 from shadow.store.account_rows import AccountRow, count_recorded, update_account
+from shadow.store.counting import count_new
 from shadow.store.database import insert_of
 from shadow.store.schema import exchanges, observations
 from shadow.store.sealing import ExchangeRows
@@ -48,6 +49,8 @@ def _write_exchanges(connection: Connection, items: Sequence[Item]) -> dict[str,
     legs = [{"sequence": sequence, **leg} for id_, sequence in sequences.items() for leg in exchanges_of[id_].legs]
     if legs:
         connection.execute(insert(observations), legs)
+    if sequences:
+        count_new(connection, max(sequences.values()))
     new = [item for item in items if item.exchange is not None and item.exchange.row["id"] in sequences]
     counted = [row for item in new for row in item.accounts]
     if counted:

@@ -6,7 +6,7 @@ ciphertext after it only frees space, in small steps, so that no writer waits lo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 
 from sqlalchemy import Connection, Engine, delete, select, update
@@ -16,6 +16,7 @@ from shadow.errors import StoreError
 from shadow.keeping import Kept
 from shadow.store.database import writing
 from shadow.store.objects import Objects
+from shadow.store.progress import Progress, no_progress
 from shadow.store.rows import Row, microseconds
 from shadow.store.schema import body_keys, exchanges, observations
 from shadow.store.sealing import Opener
@@ -24,19 +25,12 @@ from shadow.store.vault import DIGESTS, Vault
 _AT_ONCE = 2000
 _HELD = (Kept.SHARED.value, Kept.OWN.value, Kept.PLAIN.value)
 
-Progress = Callable[[int, int], None]
-"""Called with how many days are done and how many there are."""
-
-
-def no_progress(_done: int, _total: int) -> None:
-    """Tell nobody."""
-
 
 def purge_days(engine: Engine, objects: Objects, before: date, progress: Progress = no_progress) -> int:
     """Destroy the bodies of all UTC days before this one, keys first; return how many objects were deleted.
 
-    Needs no master key. Blocks. Raises ``StoreError``, say when the database is locked for long; what was begun is
-    ended by the next call.
+    ``progress`` is told of days. Needs no master key. Blocks. Raises ``StoreError``, say when the database is locked
+    for long; what was begun is ended by the next call.
     """
     try:
         with writing(engine).begin() as connection:

@@ -36,7 +36,7 @@ class Inventory:
 
 
 def take_inventory(engine: Engine) -> Inventory:
-    """Count everything. Blocks; reads an entry of an index for each exchange."""
+    """Count everything. Blocks; reads every exchange, as what became of its bodies is in no index."""
     kept: defaultdict[str, dict[Kept, int]] = defaultdict(dict)
     spans: dict[str, tuple[int, int, int]] = {}
     with engine.connect() as connection:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from sqlalchemy import Connection, text
 
 from shadow.errors import SchemaTooNew
-from shadow.store.schema import SCHEMA_VERSION, body_keys, metadata
+from shadow.store.schema import SCHEMA_VERSION, body_keys, counted_to, exchange_hours, metadata
 
 
 def migrate(connection: Connection) -> None:
@@ -46,7 +46,14 @@ def _to_3(connection: Connection) -> None:
     connection.execute(text("ALTER TABLE accounts ADD COLUMN refused TEXT NOT NULL DEFAULT '{}'"))
 
 
-STEPS: Mapping[int, Callable[[Connection], None]] = {2: _to_2, 3: _to_3}
+def _to_4(connection: Connection) -> None:
+    """Make room for the counts. What is there already is counted by whoever opens the store next (``counting.py``),
+    outside of this transaction: it takes seconds per million, and nobody shall wait for the write lock so long."""
+    exchange_hours.create(connection)
+    counted_to.create(connection)
+
+
+STEPS: Mapping[int, Callable[[Connection], None]] = {2: _to_2, 3: _to_3, 4: _to_4}
 
 
 def _version(connection: Connection) -> int:

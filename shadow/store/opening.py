@@ -10,6 +10,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine
 
 from shadow.store.adoption import adopt, delete_old_files, old_root
+from shadow.store.counting import count_old
 from shadow.store.database import LOCK_TIMEOUT_S, open_database
 from shadow.store.master_key import default_source, read_master_key
 from shadow.store.objects import Objects, open_objects
@@ -55,6 +56,7 @@ def open_parts(
 
     try:
         vault = Vault.open(engine, master_key, take_over)
+        count_old(engine)
     except BaseException:
         engine.dispose()
         raise

@@ -17,9 +17,10 @@ from sqlalchemy.exc import DBAPIError
 from shadow.account import RouteAccount
 from shadow.errors import StoreError
 from shadow.exchange import Body, Exchange, Role, SkipReason
+from shadow.store.counting import by_hour, snapshot, stored_routes, total
 from shadow.store.expiry import drop_bodies, purge_days
 from shadow.store.opening import Opened, Place, open_parts
-from shadow.store.rows import Row, exchange_of, microseconds, observation_of
+from shadow.store.rows import Row, exchange_of, microseconds, moment, observation_of
 from shadow.store.schema import accounts, exchanges, observations
 from shadow.store.sealing import Opener
 from shadow.store.vault import day_of, unseal
@@ -67,21 +68,20 @@ class Reader:
 
     def received(
         self,
-        route: str,
-        since: datetime,
+        route: str | None,
+        since: datetime | None = None,
         until: datetime | None = None,
         *,
         after: tuple[datetime, int] | None = None,
         limit: int = 100,
     ) -> list[Exchange]:
-        """Return the exchanges of a route in the order of their arrival, from ``since`` on and before ``until``.
+        """Return exchanges of a route, or of all, in the order of their arrival, from ``since`` on and before
+        ``until``, by an index.
 
         A page at a time: ``after`` is the arrival and the sequence of the last one of the page before.
         """
         arrival, sequence = exchanges.c.received_at_us, exchanges.c.sequence
-        found = [exchanges.c.route == route, arrival >= microseconds(since)]
-        if until is not None:
-            found.append(arrival < microseconds(until))
+        found = _received(route, since, until)
         if after is not None:
             at_us = microseconds(after[0])
             found += [arrival >= at_us, (arrival > at_us) | (sequence > after[1])]
@@ -105,17 +105,28 @@ class Reader:
         return None if sealed is None or key is None else unseal(key, body.place, sealed)
 
     def count(self, route: str | None = None) -> int:
-        """Return how many exchanges are stored."""
-        query = select(func.count()).select_from(exchanges)
-        if route is not None:
-            query = query.where(exchanges.c.route == route)
+        """Return how many exchanges are stored. Costs the same however many they are."""
+        with snapshot(self.engine) as connection:
+            return total(connection, route)
+
+    def count_received(self, route: str | None, since: datetime | None, until: datetime | None) -> int:
+        """Return how many exchanges of a route, or of all, ``received`` would return. Reads an index entry of each."""
+        if since is None and until is None:
+            return self.count(route)
+        query = select(func.count()).select_from(exchanges).where(*_received(route, since, until))
         with self.engine.connect() as connection:
             return connection.execute(query).scalar_one()
+
+    def hours(self, route: str, since: datetime) -> dict[datetime, int]:
+        """Return how many exchanges of a route were received in each UTC hour from ``since``, the beginning of one, on.
+        Costs the same however many they are."""
+        with snapshot(self.engine) as connection:
+            return {moment(at): n for at, n in by_hour(connection, route, microseconds(since)).items()}
 
     def routes(self) -> list[str]:
         """Return the names of all routes with an exchange or an account, sorted."""
         with self.engine.connect() as connection:
-            return sorted(connection.execute(_stored_routes().union(select(accounts.c.route))).scalars())
+            return sorted(connection.execute(stored_routes().union(select(accounts.c.route))).scalars())
 
     def accounts(self) -> dict[str, RouteAccount]:
         """Return each route's account over all runs. What a run that is gone left in flight is skipped as ``lost``."""
@@ -176,13 +187,13 @@ class Reader:
         return [_exchange(row, legs[row["sequence"]], Opener.of(row, self.parts.vault, keys)) for row in rows]
 
 
-def _stored_routes() -> Select[Any]:
-    """Return the query of all routes with an exchange. It leaps through the index from one route to the next, where a
-    DISTINCT would read every row."""
-    first = select(func.min(exchanges.c.route).label("route")).cte("each_route", recursive=True)
-    later = select(func.min(exchanges.c.route)).where(exchanges.c.route > first.c.route).scalar_subquery()
-    each = first.union_all(select(later).where(first.c.route.is_not(None)))
-    return select(each.c.route).where(each.c.route.is_not(None))
+def _received(route: str | None, since: datetime | None, until: datetime | None) -> list[ColumnElement[bool]]:
+    found = [] if route is None else [exchanges.c.route == route]
+    if since is not None:
+        found.append(exchanges.c.received_at_us >= microseconds(since))
+    if until is not None:
+        found.append(exchanges.c.received_at_us < microseconds(until))
+    return found
 
 
 def _exchange(row: Row, legs: Sequence[Row], opener: Opener) -> Exchange:

@@ -24,7 +24,7 @@ from sqlalchemy import (
 
 from shadow.keeping import Kept
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 INLINE_LIMIT_BYTES = 8 * 1024
 
 metadata = MetaData()
@@ -101,3 +101,21 @@ body_keys = Table(
     Column("wrapped", LargeBinary, nullable=False),
 )
 """The store's keys, each encrypted under the master key: ``digests``, and one for each UTC day (``2026-05-04``)."""
+
+exchange_hours = Table(
+    "exchange_hours",
+    metadata,
+    Column("route", Text, nullable=False),
+    Column("hour_us", BigInteger, nullable=False),
+    Column("exchanges", BigInteger, nullable=False),
+    PrimaryKeyConstraint("route", "hour_us"),
+)
+"""How many exchanges of a route were received in the UTC hour that begins at ``hour_us`` (``counting.py``)."""
+
+counted_to = Table(
+    "counted_to",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("sequence", BigInteger, nullable=False),
+)
+"""One row: up to where the exchanges are in ``exchange_hours``; none in a database that was never counted."""

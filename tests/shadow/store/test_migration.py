@@ -98,7 +98,12 @@ async def test_a_store_of_version_2_keeps_its_accounts_and_counts_refusals_from_
         await store.save_accounts("run", {"r": account})
         back = "PRAGMA user_version = 2" if shelf.is_sqlite else "UPDATE schema_version SET version = 2"
         with writing(store.reader().engine).begin() as connection:
-            connection.execute(text("ALTER TABLE accounts DROP COLUMN refused"))
+            for change in (
+                "ALTER TABLE accounts DROP COLUMN refused",
+                "DROP TABLE exchange_hours",
+                "DROP TABLE counted_to",
+            ):
+                connection.execute(text(change))
             connection.execute(text(back))
     async with shelf.stored() as store:
         reader = store.reader()
