@@ -84,6 +84,7 @@ async def _build(
         budget,
         above_bytes=limits.spool_above_bytes,
         total_bytes=limits.spool_budget_bytes,
+        spare_bytes=limits.byte_budget_bytes // 2,
         open_file=nameless_files(limits.spool_dir),
     )
     stack.push_async_callback(disk.aclose)

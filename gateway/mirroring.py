@@ -22,6 +22,7 @@ from gateway.observe import Ledger
 from gateway.settings import Settings
 from gateway.tasks import keep_running
 from gateway.traffic import Traffic
+from shadow.courtesy import Courtesy
 from shadow.errors import StoreError
 from shadow.exchange import Exchange
 from shadow.mirror import Mirror, MirrorRoute
@@ -81,10 +82,11 @@ class Mirroring:
     ) -> Mirroring:
         """Open the store and start the mirror; ``stack`` closes all. ``transport`` is the mirror's alone, so that a
         shadow can never take a connection from production; with a stream there is none. Raises ``StoreError``."""
-        store = await _open_store(settings, around)
+        courtesy = Courtesy(lambda: around.traffic.total_open > 0)
+        store = await _open_store(settings, around, courtesy)
         stack.push_async_callback(store.aclose)
         budget = ByteBudget(settings.mirror.byte_budget_bytes)
-        disk = _open_disk(settings, budget)
+        disk = _open_disk(settings, budget, courtesy)
         stack.push_async_callback(disk.aclose)
         outlet = _open_outlet(settings.stream, store, around) if settings.stream is not None else None
         if outlet is not None:
@@ -98,6 +100,7 @@ class Mirroring:
             rng=around.rng,
             stamp=lambda exchange: mirroring.ledger.stamp(around.run_id, exchange.route),
             disk=disk,
+            courtesy=courtesy,
         )
         mirroring = cls(mirror, store, outlet, budget, disk, around)
         stack.push_async_callback(mirroring._save_accounts)  # the last word, after the mirror has drained
@@ -150,7 +153,7 @@ def _open_outlet(rule: StreamRule, store: Store, around: Surroundings) -> Outlet
     return Outlet(stream, reader.parts, around.run_id, reader.recorded, around.clock)
 
 
-async def _open_store(settings: Settings, around: Surroundings) -> Store:
+async def _open_store(settings: Settings, around: Surroundings, courtesy: Courtesy) -> Store:
     assert settings.store_url is not None, "checked"
     assert settings.bodies_dir is not None, "checked"
     return await asyncio.to_thread(
@@ -160,15 +163,18 @@ async def _open_store(settings: Settings, around: Surroundings) -> Store:
         settings.keep_bodies_days,
         key=settings.store_key,
         now=around.now,
+        courtesy=courtesy,
     )
 
 
-def _open_disk(settings: Settings, budget: ByteBudget) -> Spool:
+def _open_disk(settings: Settings, budget: ByteBudget, courtesy: Courtesy) -> Spool:
     limits = settings.mirror
     return Spool(
         budget,
         above_bytes=limits.spool_above_bytes,
         total_bytes=limits.spool_budget_bytes,
+        spare_bytes=limits.byte_budget_bytes // 2,
+        courtesy=courtesy,
         open_file=nameless_files(limits.spool_dir),
     )
 

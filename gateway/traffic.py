@@ -9,21 +9,25 @@ from types import MappingProxyType
 
 class Traffic:
     """Counts per route. ``received`` is what matched a route and passed its limits; ``open`` of these are still being
-    served. ``refused`` are the others of the route, which are not received: turned away at the door, by code."""
+    served, ``total_open`` on all routes together, which any thread may read. ``refused`` are the others of the route,
+    which are not received: turned away at the door, by code."""
 
     def __init__(self) -> None:
         self._received: Counter[str] = Counter()
         self._open: Counter[str] = Counter()
+        self.total_open = 0
         self._refused: dict[str, Counter[str]] = {}
 
     def begin(self, route: str) -> None:
         """Count a request in."""
         self._received[route] += 1
         self._open[route] += 1
+        self.total_open += 1
 
     def end(self, route: str) -> None:
         """Note that a request was handed over; call it in the same turn of the loop as the tap."""
         self._open[route] -= 1
+        self.total_open -= 1
 
     def refuse(self, route: str, code: str) -> None:
         """Count a request that did not come in; ``code`` is the problem's."""
@@ -40,8 +44,3 @@ class Traffic:
     def refused(self, route: str) -> Mapping[str, int]:
         """Requests so far that did not come in, by code."""
         return MappingProxyType(dict(self._refused.get(route, ())))
-
-    @property
-    def total_open(self) -> int:
-        """Requests of all routes that are being served now."""
-        return sum(self._open.values())

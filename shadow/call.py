@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -58,9 +59,10 @@ class Caller:
     async def observe(self, exchange: Exchange, target: Target, rule: ShadowRule, role: Role) -> Observation:
         """Send the exchange's request to the target and return what came back.
 
-        The answer's bytes are reserved in the budget and belong to the returned body. An answer that no longer fits
-        the budget (or the disk) is read on and kept as hash and size only; one over ``rule.max_body_bytes`` is cut and
-        fails as ``too_large``.
+        The answer's bytes are reserved in the budget and belong to the returned body. While the disk is behind the
+        answer is not read, for at most the target's timeout again in all; this counts neither against that timeout nor
+        as time of the backend's. An answer that no longer fits the budget (or the disk) is read on and kept as hash
+        and size only; one over ``rule.max_body_bytes`` is cut and fails as ``too_large``.
         """
         call = self._begin(target)
         if call is None:
@@ -74,13 +76,13 @@ class Caller:
 
     async def _observe(self, exchange: Exchange, target: Target, rule: ShadowRule, role: Role, way: Way) -> Observation:
         request = self._build(exchange, target, rule, role, way)
-        reading = _Reading(
-            Tee(self._budget, rule.max_body_bytes, self._disk, hashed=True), rule.max_body_bytes, self._clock
-        )
+        tee = Tee(self._budget, rule.max_body_bytes, self._disk, hashed=True)
+        reading = _Reading(tee, rule.max_body_bytes, self._clock, self._disk, target.timeout_s)
         failure: Failure | None = None
         try:
             async with asyncio.timeout(target.timeout_s) as limit:
-                reading.on_events = partial(_give_time, limit, 2 * (exchange.primary.total_s or 0.0))
+                reading.give_time = partial(_give_time, limit)
+                reading.events_s = 2 * (exchange.primary.total_s or 0.0)
                 await reading.run(self._transport, request)
         except (TimeoutError, httpx.TransportError, _TooLarge) as error:
             failure = _failure_of(error, answered=reading.status is not None)
@@ -160,13 +162,18 @@ class _TooLarge(Exception):
 class _Reading:
     """One answer while it is being read; what was seen stays known when the call fails half-way."""
 
-    def __init__(self, tee: Tee, cap_bytes: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, tee: Tee, cap_bytes: int, clock: Callable[[], float], disk: Disk | None, patience_s: float
+    ) -> None:
         self.tee = tee
         self.status: int | None = None
-        self.on_events: Callable[[], None] | None = None
+        self.give_time: Callable[[float], None] = lambda _: None
+        self.events_s = 0.0
         self._headers: Headers = ()
         self._cap_bytes = cap_bytes
         self._clock = clock
+        self._disk = disk
+        self._patience_s = patience_s
         self._started_s = clock()
         self._first_byte_s: float | None = None
         self._arrivals_s: list[float] = []
@@ -185,16 +192,30 @@ class _Reading:
 
     async def _read(self, response: httpx.Response) -> None:
         event_stream = self._field(b"content-type").lower().startswith("text/event-stream")
-        if event_stream and self.on_events is not None:
-            self.on_events()
+        if event_stream:
+            self.give_time(self.events_s)
         assert isinstance(response.stream, httpx.AsyncByteStream)
         async for chunk in response.stream:
+            if self._disk is not None and self._disk.is_behind and self.tee.lost is None:
+                await self._let_catch_up(self._disk)
             self.tee.feed(chunk)
             if event_stream and len(self._arrivals_s) < MAX_ARRIVALS:
                 self._arrivals_s.append(self._elapsed())
                 self._arrival_bytes.append(len(chunk))
             if self.tee.size_bytes > self._cap_bytes:
                 raise _TooLarge
+
+    async def _let_catch_up(self, disk: Disk) -> None:
+        """Read nothing until the disk has caught up, within the patience: what arrives then is late by our doing."""
+        began_s, patience_s = self._clock(), self._patience_s
+        self.give_time(patience_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                await disk.catch_up()
+        paused_s = min(self._clock() - began_s, patience_s)
+        self._patience_s -= paused_s
+        self._started_s += paused_s
+        self.give_time(paused_s - patience_s)
 
     def observation(self, backend: str, server: str, failure: Failure | None) -> Observation:
         total_s = self._elapsed()
@@ -224,8 +245,8 @@ class _Reading:
 
 
 def _give_time(limit: asyncio.Timeout, seconds: float) -> None:
-    """Let a stream of events last longer than an answer may: as long as the primary's allows to expect. Between two
-    parts of it the read timeout holds."""
+    """Move the end of a call. A stream of events may last longer than an answer: as long as the primary's allows to
+    expect; between two parts of it the read timeout holds."""
     end_s = limit.when()
     if end_s is not None:
         limit.reschedule(end_s + seconds)

@@ -28,6 +28,7 @@ import httpx
 from shadow.account import Account, AccountSnapshot, Stamp
 from shadow.breaker import Breaker
 from shadow.call import Caller, Target
+from shadow.courtesy import LARGE_BYTES, NO_COURTESY, Courtesy
 from shadow.errors import StoreError, StreamFull
 from shadow.exchange import Exchange, FailureKind, Role, SkipReason
 from shadow.lanes import Lanes
@@ -70,6 +71,7 @@ class _Job:
     target: Target
     baseline: Target
     breaker: Breaker
+    tapped_s: float
 
 
 class Mirror:
@@ -80,7 +82,7 @@ class Mirror:
     Without one nobody is called here: the store is then what hands the exchanges on to those who do. ``stamp`` returns
     the account of the exchange's run and route as of now, to be stored with it; ``settled`` is told, once for each
     exchange, that it is recorded (``None``) or why it is not.
-    Large answers go to ``disk``.
+    Large answers go to ``disk``, large requests are sent with ``courtesy``.
     """
 
     def __init__(
@@ -95,7 +97,9 @@ class Mirror:
         stamp: Callable[[Exchange], Stamp] | None = None,
         settled: Callable[[Exchange, SkipReason | None], None] | None = None,
         disk: Disk | None = None,
+        courtesy: Courtesy = NO_COURTESY,
     ) -> None:
+        self._courtesy = courtesy
         self._stamp = stamp
         self._disk = disk
         self._settled = settled
@@ -233,7 +237,8 @@ class Mirror:
             return SkipReason.BUDGET_FULL
         if self._breakers[other].blocks(self._clock()):
             return SkipReason.BREAKER_OPEN
-        return _Job(exchange, route.rule, self._targets[other], self._targets[route.baseline], self._breakers[other])
+        target, baseline, tapped_s = self._targets[other], self._targets[route.baseline], self._courtesy.clock()
+        return _Job(exchange, route.rule, target, baseline, self._breakers[other], tapped_s)
 
     async def _work(self) -> None:
         while not self._stopping:
@@ -268,6 +273,8 @@ class Mirror:
     async def _make_pair(self, job: _Job) -> SkipReason | None:
         if not (await is_whole(job.exchange.request.body) and await is_whole(job.exchange.primary.body)):
             return SkipReason.BUDGET_FULL  # the disk that they were to wait on failed
+        if job.exchange.request.body.size_bytes > LARGE_BYTES:
+            await self._courtesy.pause(job.tapped_s)
         if not job.breaker.admit(self._clock()):
             return SkipReason.BREAKER_OPEN
         if self._caller is not None:

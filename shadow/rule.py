@@ -60,8 +60,9 @@ class ShadowRule:
 class MirrorLimits:
     """Bounds on all that the mirror may hold or do at once, for the whole process.
 
-    ``byte_budget_bytes`` are of memory; a body over ``spool_above_bytes`` goes to a nameless file in ``spool_dir`` (the
-    system's place for temporary files when ``None``), where all together may take ``spool_budget_bytes``.
+    ``byte_budget_bytes`` are of memory; once half of it is taken a body over ``spool_above_bytes`` goes to a nameless
+    file in ``spool_dir`` (the system's place for temporary files when ``None``), where all together may take
+    ``spool_budget_bytes``.
     """
 
     byte_budget_bytes: int = 256 * 1024 * 1024

@@ -1,9 +1,11 @@
 """Keep large bodies on disk while they wait to be mirrored, so that ten-megabyte pictures do not fill the memory.
 
-Theory of operation. The loop never touches a file: it hands chunks to one writer thread through a queue that cannot
-make it wait. The queue needs no bound of its own, because each chunk in it is reserved in the budget of memory until it
-is written; a disk that is too slow therefore shows as a full budget, and so does a disk that has no room, which
-``total_bytes`` bounds beforehand. Files are anonymous: they have no name, are the owner's alone (0600), and the kernel
+Theory of operation. As long as memory is spare nothing goes to the disk. The loop never touches a file: it hands chunks
+to one writer thread through a queue that cannot make it wait, and the thread gives way to production until memory is
+tight. The queue needs no bound of its own, because each chunk in it is reserved in the budget of memory until it is
+written; a disk that is too slow therefore shows as a full budget, and so does a disk that has no room, which
+``total_bytes`` bounds beforehand. Who reads a shadow's answer can wait for it with ``catch_up``; production never
+does. Files are anonymous: they have no name, are the owner's alone (0600), and the kernel
 removes them however the process ends.
 
 A ``SpoolFile`` is *writing*, then *finished* (``finish`` handed its content out as ``SpooledChunks``) and at last
@@ -23,8 +25,10 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import IO, overload
 
+from shadow.courtesy import NO_COURTESY, Courtesy
 from shadow.exchange import Body
 from shadow.tee import ByteBudget
 
@@ -38,8 +42,9 @@ Job = Callable[[], None]
 class Spool:
     """All spooled bodies of one process. Built on the running loop, ended by ``aclose`` after all its files are closed.
 
-    A body that grows over ``above_bytes`` goes to a file that ``open_file`` opens, on the writer's thread; all files
-    together hold at most ``total_bytes``. ``memory`` is the budget that the tees reserve from.
+    A body that grows over ``above_bytes`` while more than ``spare_bytes`` of the memory are taken goes to a file that
+    ``open_file`` opens, on the writer's thread; all files together hold at most ``total_bytes``. ``memory`` is the
+    budget that the tees reserve from.
     """
 
     def __init__(
@@ -48,12 +53,18 @@ class Spool:
         *,
         above_bytes: int,
         total_bytes: int,
+        spare_bytes: int = 0,
+        courtesy: Courtesy = NO_COURTESY,
         open_file: Callable[[], IO[bytes]] | None = None,
     ) -> None:
-        self.above_bytes = above_bytes
         self.memory = memory
         self.disk = ByteBudget(total_bytes)
         self.open_file = open_file or nameless_files(None)
+        self.courtesy = courtesy.unless(lambda: self._is_tight)
+        self._above_bytes = above_bytes
+        self._spare_bytes = spare_bytes
+        self._unwritten_bytes = 0
+        self._progress = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._broken = False
@@ -64,6 +75,21 @@ class Spool:
     def used_bytes(self) -> int:
         """Bytes of the disk that are taken now."""
         return self.disk.used_bytes
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether memory is tight because of what is not written yet."""
+        return self._is_tight and self._unwritten_bytes > 0
+
+    def wants(self, size_bytes: int) -> bool:
+        """Whether a body of this size belongs on the disk: it is large, and memory is not spare any more."""
+        return size_bytes > self._above_bytes and self.memory.used_bytes > self._spare_bytes
+
+    async def catch_up(self) -> None:
+        """Wait as long as the disk is behind."""
+        while self.is_behind:
+            self._progress.clear()
+            await self._progress.wait()
 
     def create(self) -> SpoolFile:
         """Return a file that is opened with its first chunk."""
@@ -78,10 +104,17 @@ class Spool:
         """Let the writer thread do the job after all before it. Never waits."""
         self._jobs.put(job)
 
-    def give_back(self, budget: ByteBudget, size_bytes: int) -> None:
-        """Release bytes of a budget, from the writer thread: budgets belong to the loop."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody counts any more
-            self._loop.call_soon_threadsafe(budget.release, size_bytes)
+    def put_off(self, size_bytes: int) -> None:
+        """Count bytes that wait for the writer."""
+        self._unwritten_bytes += size_bytes
+
+    def note_written(self, size_bytes: int) -> None:
+        """Release memory, from the writer thread."""
+        self._tell(self._take_back, size_bytes)
+
+    def note_removed(self, size_bytes: int) -> None:
+        """Release bytes of the disk, from the writer thread."""
+        self._tell(self.disk.release, size_bytes)
 
     def note(self, error: OSError | None) -> None:
         """Say once when the disk begins to fail, and once when it works again."""
@@ -89,6 +122,20 @@ class Spool:
             self._broken = error is not None
             text = f"fails ({error.strerror}): large bodies are not mirrored" if error else "works again"
             _log.log(logging.ERROR if error else logging.INFO, "spooling to disk %s", text)
+
+    @property
+    def _is_tight(self) -> bool:
+        return self.memory.used_bytes > self.memory.total_bytes * 3 // 4
+
+    def _take_back(self, size_bytes: int) -> None:
+        self.memory.release(size_bytes)
+        self._unwritten_bytes -= size_bytes
+        self._progress.set()
+
+    def _tell(self, note: Callable[[int], None], size_bytes: int) -> None:
+        # Budgets belong to the loop; where that is closed nobody counts any more.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(note, size_bytes)
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -116,7 +163,10 @@ class SpoolFile:
         if not self._spool.disk.try_reserve(size_bytes):
             return False
         self._reserved_bytes += size_bytes
-        self._spool.submit(lambda: self._content.write(chunks, size_bytes))
+        self._spool.put_off(size_bytes)
+        since_s = self._spool.courtesy.clock()
+        for batch in _batches(chunks):
+            self._spool.submit(partial(self._content.write, batch, since_s))
         return True
 
     def finish(self) -> SpooledChunks:
@@ -192,7 +242,8 @@ class _Content:
         self._failed = False
         self._lock = threading.Lock()  # so that no file is closed, and its number given to another, under a read
 
-    def write(self, chunks: Sequence[bytes], size_bytes: int) -> None:
+    def write(self, chunks: Sequence[bytes], since_s: float) -> None:
+        self._spool.courtesy.wait(since_s)
         try:
             if not self._failed:
                 self._write(chunks)
@@ -201,7 +252,7 @@ class _Content:
             self._failed = True
             self._spool.note(error)
         finally:
-            self._spool.give_back(self._spool.memory, size_bytes)
+            self._spool.note_written(sum(map(len, chunks)))
 
     def _write(self, chunks: Sequence[bytes]) -> None:
         if self._file is None:
@@ -225,7 +276,7 @@ class _Content:
             if self._file is not None:
                 self._file.close()
             self._file = None
-        self._spool.give_back(self._spool.disk, size_bytes)
+        self._spool.note_removed(size_bytes)
 
     def read(self, at: int, size_bytes: int) -> bytes:
         with self._lock:
@@ -235,6 +286,20 @@ class _Content:
         if len(block) != size_bytes:
             raise OSError("the body is not whole on the disk")
         return block
+
+
+def _batches(chunks: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Cut what is written at once into pieces of ``BLOCK_BYTES`` or a little more, so that memory is released early."""
+    batch: list[bytes] = []
+    size_bytes = 0
+    for chunk in chunks:
+        batch.append(chunk)
+        size_bytes += len(chunk)
+        if size_bytes >= BLOCK_BYTES:
+            yield batch
+            batch, size_bytes = [], 0
+    if batch:
+        yield batch
 
 
 async def is_whole(body: Body | None) -> bool:

@@ -66,13 +66,21 @@ class File(Protocol):
 
 
 class Disk(Protocol):
-    """Where bodies over ``above_bytes`` go."""
+    """Where large bodies go when memory is scarce."""
 
-    above_bytes: int
+    def wants(self, size_bytes: int) -> bool:
+        """Whether a body that has grown to this size belongs here, as things are now."""
 
     @property
     def used_bytes(self) -> int:
         """Bytes of the disk that are taken now."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether memory is tight because of what waits to be written."""
+
+    async def catch_up(self) -> None:
+        """Wait as long as it is behind."""
 
     def create(self) -> File:
         """Return a new file."""
@@ -82,8 +90,8 @@ class Tee:
     """Hold the very ``bytes`` objects of one body, up to ``max_bytes`` and as long as the budget allows.
 
     ``lost`` says why the copy is not complete: ``body_too_large`` or ``budget_full``; ``None`` while nothing was lost.
-    With ``budget=None`` the tee keeps nothing by intention, and only counts: that is no loss. With a ``disk`` a body
-    over its ``above_bytes`` goes there, and its reservation with it. With ``hashed`` the digest is known also of what
+    With ``budget=None`` the tee keeps nothing by intention, and only counts: that is no loss. A body that the ``disk``
+    wants goes there, the rest of it too, and its reservation with it. With ``hashed`` the digest is known also of what
     was not kept.
     """
 
@@ -114,7 +122,7 @@ class Tee:
         elif self._budget.try_reserve(len(chunk)):
             self._reserved_bytes += len(chunk)
             self._chunks.append(chunk)
-            if self._disk is not None and self.size_bytes > self._disk.above_bytes:
+            if self._disk is not None and (self._file is not None or self._disk.wants(self.size_bytes)):
                 self._put_away(self._disk)
         else:
             self._lose(SkipReason.BUDGET_FULL)

@@ -57,7 +57,7 @@ class MirrorConfig(Section):
         256 * MEBIBYTE, description="memory for all bodies under way"
     )
     spool_above_bytes: Annotated[int, Field(ge=64 * 1024)] = Field(
-        MEBIBYTE, description="a body over this waits on disk, in a nameless file"
+        MEBIBYTE, description="once half of that is taken a body over this waits on disk, in a nameless file"
     )
     spool_budget_bytes: Annotated[int, Field(ge=0)] = Field(
         1024 * MEBIBYTE, description="disk for all bodies under way"

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from shadow.account import RouteAccount, Stamp
+from shadow.courtesy import LARGE_BYTES, NO_COURTESY, Courtesy
 from shadow.exchange import Exchange
 from shadow.keeping import KeepRule
 from shadow.store.account_rows import AccountRow, account_row, stamped_row
@@ -34,11 +35,17 @@ class Store:
     """The writing side, for one event loop. Built by ``open``, ended by ``aclose``."""
 
     def __init__(
-        self, parts: Opened, keep_bodies_days: float, now: Callable[[], datetime], max_queued: int = MAX_QUEUED
+        self,
+        parts: Opened,
+        keep_bodies_days: float,
+        now: Callable[[], datetime],
+        max_queued: int = MAX_QUEUED,
+        courtesy: Courtesy = NO_COURTESY,
     ) -> None:
         self._parts = parts
         self._keep_bodies_days = keep_bodies_days
         self._now = now
+        self._courtesy = courtesy
         self._rules: Mapping[str, KeepRule] = {}
         self._writer: Writer[Item] = Writer(parts.engine, partial(write_items, parts.vault), max_queued)
 
@@ -53,11 +60,12 @@ class Store:
         now: Callable[[], datetime] = utc_now,
         max_queued: int = MAX_QUEUED,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
+        courtesy: Courtesy = NO_COURTESY,
     ) -> Store:
-        """Open, and where needed create, the store (see ``opening.Place``). Blocks for some milliseconds. Raises
-        ``StoreError``."""
+        """Open, and where needed create, the store (see ``opening.Place``); large bodies are encrypted with
+        ``courtesy``. Blocks for some milliseconds. Raises ``StoreError``."""
         parts = open_parts(Place(url, bodies_dir, key), lock_timeout_s=lock_timeout_s)
-        return cls(parts, keep_bodies_days, now, max_queued)
+        return cls(parts, keep_bodies_days, now, max_queued, courtesy)
 
     def configure(self, rules: Mapping[str, KeepRule]) -> None:
         """Set what is kept of each route from now on; a route without a rule keeps everything."""
@@ -74,7 +82,10 @@ class Store:
         rule = self._rules.get(exchange.route, KeepRule())
         account = () if stamp is None else (stamped_row(stamp, exchange.route, microseconds(self._now())),)
         prepare = partial(_prepare, self._parts, exchange, secret_names, rule, account)
-        return await asyncio.wrap_future(self._writer.submit(prepare, slow=_has_large_body(exchange)))
+        largest_bytes = _largest_bytes(exchange)
+        if largest_bytes > LARGE_BYTES:
+            prepare = partial(_prepare_courteously, self._courtesy, self._courtesy.clock(), prepare)
+        return await asyncio.wrap_future(self._writer.submit(prepare, slow=largest_bytes > INLINE_LIMIT_BYTES))
 
     async def save_accounts(self, run_id: str, routes: Mapping[str, RouteAccount]) -> None:
         """Bring the accounts of this run of the gateway up to date. Raises ``StoreError``.
@@ -110,6 +121,10 @@ def _prepare(
     return Item(seal_exchange(redacted, rule.kept, parts.vault, parts.objects), account)
 
 
-def _has_large_body(exchange: Exchange) -> bool:
-    bodies = [exchange.request.body, *(leg.body for _, leg in exchange.observations() if leg.body is not None)]
-    return any(body.chunks is not None and body.size_bytes > INLINE_LIMIT_BYTES for body in bodies)
+def _prepare_courteously(courtesy: Courtesy, since_s: float, prepare: Callable[[], Item]) -> Item:
+    courtesy.wait(since_s)
+    return prepare()
+
+
+def _largest_bytes(exchange: Exchange) -> int:
+    return max((body.size_bytes for body in exchange.bodies() if body.chunks is not None), default=0)

@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from shadow.exchange import Body, Exchange, SkipReason
 from shadow.rule import MirrorLimits
-from shadow.spool import BLOCK_BYTES, nameless_files
-from shadow.tee import Tee
-from tests.fakes.shadow_server import ShadowServer, answers, waits
+from shadow.spool import BLOCK_BYTES, Spool, let_go, nameless_files
+from shadow.tee import ByteBudget, Tee
+from tests.fakes.shadow_server import Received, ShadowServer, answers, read_request, waits
 from tests.shadow.bench import Bench, exchange_of, mirroring, targets_of
 
 pytestmark = pytest.mark.anyio
@@ -110,6 +112,19 @@ async def test_a_large_body_waits_on_disk_and_reaches_shadow_and_store_whole(siz
         await until(lambda: len(files_held()) == before)
 
 
+async def test_a_large_body_stays_in_memory_until_that_is_scarce() -> None:
+    memory = ByteBudget(8 * MEBIBYTE)
+    disk = Spool(memory, above_bytes=100_000, total_bytes=8 * MEBIBYTE, spare_bytes=MEBIBYTE)
+    bodies = []
+    for size in (MEBIBYTE - 100_001, 100_001, 100_000, 100_001):
+        tee = Tee(memory, MEBIBYTE, disk)
+        tee.feed(bytes(size))
+        bodies.append(tee.finish())
+    assert [body.on_disk for body in bodies] == [False, False, False, True]
+    let_go(bodies[-1])
+    await disk.aclose()
+
+
 async def test_a_small_body_never_touches_the_disk() -> None:
     async with ShadowServer(answers()) as server, mirroring(targets_of(server.url), limits=LIMITS) as bench:
         body, _ = teed(bench, bytes(100_000))
@@ -188,6 +203,59 @@ class StuckDisk:
     def _read(self) -> None:
         while os.read(self._read_end, MEBIBYTE):
             pass
+
+
+async def _answer_by_id(
+    bodies: dict[bytes, bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _: list[Received]
+) -> None:
+    while True:
+        body = bodies[(await read_request(reader)).values(b"x-request-id")[0]]
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        await writer.drain()
+
+
+async def _mirror_with_a_held_disk(bodies: dict[bytes, bytes]) -> None:
+    limits = replace(LIMITS, max_concurrent=6, byte_budget_bytes=2 * MEBIBYTE, spool_budget_bytes=16 * MEBIBYTE)
+    async with (
+        ShadowServer(partial(_answer_by_id, bodies)) as server,
+        mirroring(targets_of(server.url, timeout_s=30), limits=limits) as bench,
+    ):
+        hold = threading.Event()
+        bench.disk.submit(partial(_hold, hold))
+        for name in bodies:
+            bench.send(exchange_of(name.decode()))
+        if sum(len(body) for body in bodies.values() if len(body) > limits.spool_above_bytes) > 2 * MEBIBYTE:
+            await until(lambda: bench.disk.is_behind)
+        _, lost = teed(bench, bytes(50_000))  # production's, which waits for nothing
+        assert lost is None
+        bench.budget.release(50_000)
+        hold.set()
+        await bench.drained(30)
+        legs = {exchange.id: exchange.shadow for exchange in bench.store.saved}
+    for name, body in bodies.items():
+        leg = legs[name.decode()]
+        assert leg is not None
+        assert (leg.failure, b"".join(leg.body or ())) == (None, body)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.integers(0, 1_500_000), min_size=1, max_size=6))
+def test_no_answer_is_lost_to_a_slow_disk_and_production_has_room_meanwhile(sizes: list[int]) -> None:
+    asyncio.run(_mirror_with_a_held_disk({b"id-%d" % n: os.urandom(size) for n, size in enumerate(sizes)}))
+
+
+async def test_an_answer_does_not_wait_for_ever_for_a_disk_that_hangs() -> None:
+    limits = replace(LIMITS, byte_budget_bytes=MEBIBYTE)
+    async with (
+        ShadowServer(answers(bytes(3 * MEBIBYTE))) as server,
+        mirroring(targets_of(server.url, timeout_s=0.5), limits=limits) as bench,
+    ):
+        hold = threading.Event()
+        bench.disk.submit(partial(_hold, hold))
+        stored = await bench.mirrored(exchange_of())
+        hold.set()
+    assert stored.shadow is not None
+    assert not b"".join(stored.shadow.body or ()), "hash and size, or what the timeout left of it"
 
 
 async def test_a_disk_that_hangs_holds_up_no_tee_and_shows_as_a_full_budget() -> None:

@@ -1,0 +1,50 @@
+"""Let large copies give way to production: what takes milliseconds of a core for each megabyte waits for a moment in
+which nobody is being served.
+
+A core that production needs, and the interpreter's lock, cannot be taken back from a thread that hashes, encrypts or
+writes ten megabytes. So whoever is about to begin such a piece of work waits first: until no request is under way, and
+at most ``PATIENCE_S`` since the work came up. Under traffic without a gap everything is therefore late by that much,
+and the rate at which it is done is the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+PATIENCE_S = 0.25
+STEP_S = 0.002
+
+LARGE_BYTES = 64 * 1024
+"""What is smaller takes less time than the waiting would."""
+
+
+@dataclass(frozen=True, slots=True)
+class Courtesy:
+    """Waits as long as ``busy``, which any thread may call, says that production is served. The clock is monotonic."""
+
+    busy: Callable[[], bool] = lambda: False
+    clock: Callable[[], float] = time.monotonic
+
+    def wait(self, since_s: float) -> None:
+        """Block for a gap, for work that came up at this moment of the clock."""
+        while self._must_wait(since_s):
+            time.sleep(STEP_S)
+
+    async def pause(self, since_s: float) -> None:
+        """Wait for a gap without blocking the loop."""
+        while self._must_wait(since_s):  # noqa: ASYNC110 - an event for every request would cost production more
+            await asyncio.sleep(STEP_S)
+
+    def unless(self, urgent: Callable[[], bool]) -> Courtesy:
+        """Return a courtesy that ends when something is urgent."""
+        return Courtesy(lambda: self.busy() and not urgent(), self.clock)
+
+    def _must_wait(self, since_s: float) -> bool:
+        return self.clock() - since_s < PATIENCE_S and self.busy()
+
+
+NO_COURTESY = Courtesy()
+"""For a process that serves nobody."""
