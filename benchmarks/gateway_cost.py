@@ -25,13 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.gateway_cost_load import Ask, closed_loop, open_loop
-from benchmarks.gateway_cost_peers import LARGE, SMALL
+from benchmarks.gateway_cost_peers import KEY, LARGE, SMALL
 
 CALLERS = 8
 START_S = 20.0
 FIELDS = (
     b"Host: bench.test\r\nUser-Agent: bench/1.0\r\nAccept: application/json\r\n"
-    b"Authorization: Bearer 0123456789abcdef\r\nContent-Type: application/json\r\n"
+    b"Authorization: Bearer %b\r\nContent-Type: application/json\r\n" % KEY
 )
 
 

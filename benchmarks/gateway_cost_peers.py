@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import random
 import sys
@@ -23,8 +24,9 @@ from starlette.responses import Response
 from starlette.routing import Route as WebRoute
 
 from gateway.app import Parts, create_app, own_transport
-from gateway.server import server_config
-from gateway.settings import Backend, Credential, Route, Settings
+from gateway.keyring import HASH_PREFIX
+from gateway.server import server_config, settle_collector
+from gateway.settings import ApiCaller, Backend, Credential, Route, Settings
 from shadow.account import Stamp
 from shadow.call import Target
 from shadow.exchange import Exchange
@@ -35,6 +37,8 @@ from shadow.tee import ByteBudget
 SMALL = b'{"label": "cat", "scores": [' + b", ".join([b"0.125"] * 140) + b"]}"
 LARGE = bytes(1024 * 1024)
 METHODS = frozenset({"GET", "POST"})
+KEY = b"0123456789abcdef"
+"""The API key that the load shows."""
 
 
 class BackendProtocol(asyncio.Protocol):
@@ -125,15 +129,32 @@ def _settings(backend_port: int, shadow_port: int, *, percent: float, transport:
     ]
     route = Route("all", "/*", METHODS, "cloud", "onprem", {"cloud": 100}, rule, limits=("1000000/second",))
     url, bodies = (f"sqlite:///{folder}/store.db", f"{folder}/bodies") if folder else (None, None)
-    return Settings(backends, (*others, route), store_url=url, bodies_dir=bodies, transport=transport)
+    caller = ApiCaller("bench", (HASH_PREFIX + hashlib.sha256(KEY).hexdigest(),))
+    return Settings(
+        backends, (*others, route), store_url=url, bodies_dir=bodies, transport=transport, callers=(caller,)
+    )
 
 
 def _ignore(exchange: Exchange) -> None:
     """Take no notice."""
 
 
-def _serve(settings: Settings, port: int, parts: Parts) -> None:
-    uvicorn.Server(server_config(create_app(Fixed(settings), parts), host="127.0.0.1", port=port)).run()
+def _serve(settings: Settings, port: int, parts: Parts, mirror: Mirror | None = None) -> None:
+    app = create_app(Fixed(settings), parts)
+    inner = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def lifespan(starlette: Starlette) -> AsyncIterator[None]:
+        async with inner(starlette):
+            if mirror is not None:
+                await mirror.start()
+            settle_collector()  # as the gateway's own server does
+            yield
+            if mirror is not None:
+                await mirror.aclose(1.0)
+
+    app.router.lifespan_context = lifespan
+    uvicorn.Server(server_config(app, host="127.0.0.1", port=port)).run()
 
 
 def gateway(port: int, backend_port: int, shadow_port: int) -> None:
@@ -170,18 +191,7 @@ def gateway_shadow(port: int, backend_port: int, shadow_port: int) -> None:
         if budget.try_reserve(exchange.held_bytes):
             mirror.tap(exchange)
 
-    app = create_app(Fixed(settings), Parts(tap=tap))
-    inner = app.router.lifespan_context
-
-    @asynccontextmanager
-    async def lifespan(starlette: Starlette) -> AsyncIterator[None]:
-        async with inner(starlette):
-            await mirror.start()
-            yield
-            await mirror.aclose(1.0)
-
-    app.router.lifespan_context = lifespan
-    uvicorn.Server(server_config(app, host="127.0.0.1", port=port)).run()
+    _serve(settings, port, Parts(tap=tap), mirror)
 
 
 def gateway_store(port: int, backend_port: int, shadow_port: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,6 +18,7 @@ import httpx
 from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 
+from gateway.alarm import Alarms
 from gateway.backend_tls import ClientContexts
 from gateway.checks import HealthChecks
 from gateway.fields import HttpDate
@@ -43,6 +44,9 @@ from gateway.transport.proxied import ProxiedTransport
 from shadow.exchange import Exchange
 from shadow.sampling import Sampler
 from shadow.tee import ByteBudget
+
+_ID_BYTES = 16
+_IDS_AT_ONCE = 256
 
 TransportFactory = Callable[[], httpx.AsyncBaseTransport]
 TracingFactory = Callable[[TracingSettings], Tracing]
@@ -83,9 +87,18 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def random_id() -> str:
-    """Return a request id: 128 random bits in hexadecimal."""
-    return os.urandom(16).hex()
+class RandomIds:
+    """Makes request ids: 128 random bits in hexadecimal. The system is asked for many at once."""
+
+    def __init__(self) -> None:
+        self._ids: list[str] = []
+
+    def __call__(self) -> str:
+        """Return the next."""
+        if not self._ids:
+            text = os.urandom(_ID_BYTES * _IDS_AT_ONCE).hex()
+            self._ids = [text[at : at + 2 * _ID_BYTES] for at in range(0, len(text), 2 * _ID_BYTES)]
+        return self._ids.pop()
 
 
 def otel_tracing(settings: TracingSettings) -> Tracing:
@@ -106,7 +119,7 @@ class Parts:
     transport_factory: TransportFactory | None = None
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], datetime] = utc_now
-    new_id: Callable[[], str] = random_id
+    new_id: Callable[[], str] = field(default_factory=RandomIds)
     rng: random.Random = field(default_factory=random.SystemRandom)
     tap: Tap | None = None
     poll_s: float = POLL_S
@@ -172,13 +185,11 @@ class _Gateway:
             place=parts.place,
         )
 
-    async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def serve(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Serve what is not the gateway's own."""
         assert self._relay is not None, "requests come only while the lifespan runs"
-        if scope["type"] == "websocket":
-            await self._relay.bridge(scope, receive, send)
-        else:
-            await self._relay(scope, receive, send)
+        relay = self._relay.bridge if scope["type"] == "websocket" else self._relay
+        return relay(scope, receive, send)
 
     def reload(self) -> None:
         """Load the settings anew, soon; before the start nothing is needed."""
@@ -231,6 +242,8 @@ class _Gateway:
         keep_running(self._stack, self._reloader.run(), "reload")
         await self.pages.peers.start()
         self._stack.push_async_callback(self.pages.peers.aclose)
+        alarms = Alarms()
+        self._stack.callback(alarms.close)
         self._relay = Relay(
             current=self._reloader.current,
             transport=transport,
@@ -247,6 +260,7 @@ class _Gateway:
             clock=self._parts.clock,
             now=self._parts.now,
             new_id=self._parts.new_id,
+            alarms=alarms,
         )
 
     def _tap(self) -> Tap:

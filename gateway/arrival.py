@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import NamedTuple
 
 from starlette.types import Scope
 
-from gateway.fields import first_value, list_members, values_of
+from gateway.fields import list_members, values_of
 from shadow.exchange import Headers
 
 COPY_MARKERS = frozenset({b"x-crossfade-shadow", b"x-crossfade-control"})
@@ -71,33 +70,70 @@ class Leaving:
             self._listeners.popitem()[1]()
 
 
-class Arrival(NamedTuple):
+class Arrival:
     """The head of one request. ``id`` is the gateway's own; ``target`` is in origin form; ``path`` is its raw path.
 
-    Header names are lower case, as the server below delivers them; everything else is as it crossed the wire. ``names``
-    holds at least those of the ``headers``: most questions are for fields that are not there, and it answers them.
+    Header names are lower case, as the server below delivers them; everything else is as it crossed the wire. It is not
+    to be changed. ``first`` holds the first value of each name: most questions are for fields that are not there, and
+    it answers them.
     """
 
-    id: str
-    received_at: datetime
-    method: str
-    target: bytes
-    path: bytes
-    headers: Headers
-    peer: str | None
-    content_length: int | None
-    codings: tuple[bytes, ...]
-    scheme: str = "http"
-    is_gone: Callable[[], bool] = _never
-    names: frozenset[bytes] | None = None
+    __slots__ = (
+        "codings", "content_length", "first", "headers", "id", "is_gone", "method", "path", "peer", "received_at",
+        "scheme", "target",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002
+        received_at: datetime,
+        method: str,
+        target: bytes,
+        path: bytes,
+        headers: Headers,
+        peer: str | None,
+        content_length: int | None,
+        codings: tuple[bytes, ...],
+        scheme: str = "http",
+        is_gone: Callable[[], bool] = _never,
+        first: Mapping[bytes, bytes] | None = None,
+    ) -> None:
+        self.id = id
+        self.received_at = received_at
+        self.method = method
+        self.target = target
+        self.path = path
+        self.headers = headers
+        self.peer = peer
+        self.content_length = content_length
+        self.codings = codings
+        self.scheme = scheme
+        self.is_gone = is_gone
+        self.first = _first(headers) if first is None else first
+
+    def with_headers(self, headers: Headers) -> Arrival:
+        """Return the same request with other fields."""
+        return Arrival(
+            self.id,
+            self.received_at,
+            self.method,
+            self.target,
+            self.path,
+            headers,
+            self.peer,
+            self.content_length,
+            self.codings,
+            self.scheme,
+            self.is_gone,
+        )
 
     def values_of(self, name: bytes) -> list[bytes]:
         """Return the values of all fields with this lower-case name, in order."""
-        return values_of(self.headers, name) if self._may_have(name) else []
+        return values_of(self.headers, name) if name in self.first else []
 
     def first_value(self, name: bytes) -> str:
         """Return the first value of the field as Latin-1 text, empty when there is none."""
-        return first_value(self.headers, name) if self._may_have(name) else ""
+        return self.first.get(name, b"").decode("latin-1")
 
     @property
     def has_body(self) -> bool:
@@ -118,7 +154,7 @@ class Arrival(NamedTuple):
         """
         if self.method == "CONNECT":
             return True
-        if not self._may_have(b"upgrade"):
+        if b"upgrade" not in self.first:
             return False
         asked = b"upgrade" in list_members(self.headers, b"connection")
         return asked and b"websocket" in list_members(self.headers, b"upgrade")
@@ -126,8 +162,7 @@ class Arrival(NamedTuple):
     @property
     def is_copy(self) -> bool:
         """Whether a mirror sent this request, this gateway's own or another's."""
-        names = frozenset([name for name, _ in self.headers]) if self.names is None else self.names
-        return not COPY_MARKERS.isdisjoint(names)
+        return not COPY_MARKERS.isdisjoint(self.first)
 
     @property
     def preflight_for(self) -> str | None:
@@ -145,30 +180,31 @@ class Arrival(NamedTuple):
         """What the client called its request; empty when it did not."""
         return self.first_value(b"x-request-id")
 
-    def _may_have(self, name: bytes) -> bool:
-        return self.names is None or name in self.names
-
 
 def read_arrival(scope: Scope, *, request_id: str, received_at: datetime) -> Arrival:
     """Read the head from an ASGI scope whose framing the server has checked."""
     headers: Headers = tuple(scope["headers"])
-    names = frozenset([name for name, _ in headers])
-    lengths = values_of(headers, b"content-length") if b"content-length" in names else ()
+    first = _first(headers)
+    length = first.get(b"content-length")
     client = scope.get("client")
     return Arrival(
-        id=request_id,
-        received_at=received_at,
-        method=scope.get("method", "GET"),  # a WebSocket's handshake has no other
-        target=_origin_form(scope),
-        path=scope["raw_path"],
-        headers=headers,
-        peer=client[0] if client else None,
-        content_length=int(lengths[0]) if lengths else None,
-        codings=tuple(list_members(headers, b"transfer-encoding")) if b"transfer-encoding" in names else (),
-        scheme=scope.get("scheme") or "http",
-        is_gone=scope.get(GONE_KEY, _never),
-        names=names,
+        request_id,
+        received_at,
+        scope.get("method", "GET"),  # a WebSocket's handshake has no other
+        _origin_form(scope),
+        scope["raw_path"],
+        headers,
+        client[0] if client else None,
+        int(length) if length is not None else None,
+        tuple(list_members(headers, b"transfer-encoding")) if b"transfer-encoding" in first else (),
+        scope.get("scheme") or "http",
+        scope.get(GONE_KEY, _never),
+        first,
     )
+
+
+def _first(headers: Headers) -> dict[bytes, bytes]:
+    return dict(headers[::-1])
 
 
 def _origin_form(scope: Scope) -> bytes:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from gateway.settings import ServerRules
-from shadow.breaker import Breaker, BreakerState
+from shadow.breaker import Breaker
 
 UNABLE = frozenset({502, 503, 504})
 """Answers that say that a server could not serve."""
@@ -66,7 +66,7 @@ class Condition:
     @property
     def is_broken(self) -> bool:
         """Whether the breaker is not closed."""
-        return self._breaker.state is not BreakerState.CLOSED
+        return self._breaker.opened_s is not None
 
     def state(self, now_s: float) -> ServerState:
         """Return the state at this time."""
@@ -84,7 +84,7 @@ class Condition:
 
     def is_available(self, now_s: float) -> bool:
         """Whether nothing keeps requests away."""
-        return self.is_connectable(now_s) and not self._down and now_s >= self._ejected_until_s
+        return not self._breaker.blocks(now_s) and not self._down and now_s >= self._ejected_until_s
 
     def share(self, now_s: float) -> float:
         """Return the part of a full share that it gets at this time, above 0 and at most 1."""

@@ -3,22 +3,25 @@
 States of the answer: *not started* → *held* (a corked head waits for the body that follows at once) → *started* →
 *complete*. A body's pieces wait as the parser made them, until somebody receives.
 
-What uvicorn's own cycle does otherwise: it copies each piece of a body twice, writes head and body each on its own and
-gives a 304 that states a length no end. Also here: an answer of unknown length to an HTTP/1.0 client, which knows no
-chunks, ends with its connection, and with a reset where it was cut; an answer that is cut short on purpose closes the
-connection and is no error for the log.
+What uvicorn's own cycle does otherwise: it copies each piece of a body twice, writes head and body each on its own,
+makes an event for each request although hardly any waits for it, and gives a 304 that states a length no end. Also
+here: an answer of unknown length to an HTTP/1.0 client, which knows no chunks, ends with its connection, and with a
+reset where it was cut; an answer that is cut short on purpose closes the connection and is no error for the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import cast
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
 
-from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent
+from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent, HTTPScope
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from gateway.arrival import CORKED_KEY, LINES_KEY
-from gateway.fields import encode_fields
+from gateway.fields import Fields, encode_fields, list_members
 from gateway.guard import reset
 from gateway.problem import AnswerAborted
 
@@ -26,13 +29,66 @@ MAX_WAITING_BYTES = 256 * 1024
 """Body bytes that may wait to be received before the client is not read any more."""
 
 
-class BoundedCycle(RequestResponseCycle):
-    """Made by the protocol when a head is whole. Names of the answer's fields are in lower case."""
+class _Bell:
+    """What a request uses of ``asyncio.Event``, which is made only when somebody waits."""
 
+    _rung = False
+    _event: asyncio.Event | None = None
+
+    def set(self) -> None:
+        self._rung = True
+        if self._event is not None:
+            self._event.set()
+
+    def clear(self) -> None:
+        self._rung = False
+        if self._event is not None:
+            self._event.clear()
+
+    async def wait(self) -> None:
+        if not self._rung:
+            self._event = self._event or asyncio.Event()
+            await self._event.wait()
+
+
+class BoundedCycle(RequestResponseCycle):
+    """Made by the protocol when a head is whole. Names of the answer's fields are in lower case. ``tasks`` holds the
+    task of each request that is being served."""
+
+    disconnected = False
+    more_body = True
+    response_started = False
+    response_complete = False
+    chunked_encoding: bool | None = None
+    expected_content_length = 0
     _pieces: list[bytes] | tuple[()] = ()
     _waiting_bytes = 0
     _held = b""
     _until_close = False
+
+    def __init__(
+        self,
+        scope: HTTPScope,
+        transport: asyncio.Transport,
+        flow: FlowControl,
+        logger: logging.Logger,
+        loop: asyncio.AbstractEventLoop,
+        tasks: set[Any],
+        expect_100_continue: bool,
+        keep_alive: bool,
+        on_response: Callable[[], None],
+    ) -> None:
+        # What uvicorn's own has of this is not called: it takes its parts by name, which costs as much again.
+        self.scope = scope
+        self.transport = transport
+        self.flow = flow
+        self.logger = logger
+        self.keep_alive = keep_alive
+        self.waiting_for_100_continue = expect_100_continue
+        self.on_response = on_response
+        self.message_event = _Bell()  # type: ignore[assignment]
+        self._loop = loop
+        self._tasks = tasks
 
     @property
     def is_full(self) -> bool:
@@ -72,6 +128,8 @@ class BoundedCycle(RequestResponseCycle):
                 await self._give_up()
         finally:
             self.on_response = _nothing
+            # Here and not in a callback of the task's, for which the loop would turn once more.
+            self._tasks.discard(asyncio.current_task(self._loop))
 
     async def receive(self) -> ASGIReceiveEvent:
         """Return what came of the body since the last time; wait where nothing did."""
@@ -89,10 +147,11 @@ class BoundedCycle(RequestResponseCycle):
         """Send one part of the answer."""
         if self.flow.write_paused and not self.disconnected:
             await self.flow.drain()
-        if self._is_gone:
+        if self.disconnected or self.transport.is_closing():
             return
         if message["type"] == "http.response.start" and not self.response_started:
-            self._start(message["status"], message["headers"], _lines_of(message), corked=CORKED_KEY in message)
+            lines: bytes | None = message.get(LINES_KEY)  # type: ignore[assignment]
+            self._start(message["status"], list(message["headers"]), lines, corked=CORKED_KEY in message)
         elif message["type"] == "http.response.body" and self.response_started and not self.response_complete:
             self._continue(message.get("body", b""), more=message.get("more_body", False))
         else:
@@ -104,23 +163,21 @@ class BoundedCycle(RequestResponseCycle):
         self._pieces, self._waiting_bytes = (), 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _start(self, status: int, fields: Iterable[tuple[bytes, bytes]], lines: bytes | None, *, corked: bool) -> None:
+    def _start(self, status: int, fields: Fields, lines: bytes | None, *, corked: bool) -> None:
         self.response_started, self.waiting_for_100_continue = True, False
-        head = STATUS_LINE[status] + (lines or encode_fields(list(fields))) + self._frame(status, fields) + b"\r\n"
+        head = STATUS_LINE[status] + (lines or encode_fields(fields)) + self._frame(status, fields) + b"\r\n"
         if corked:
             self._held = head
         else:
             self.transport.write(head)
 
-    def _frame(self, status: int, fields: Iterable[tuple[bytes, bytes]]) -> bytes:
+    def _frame(self, status: int, fields: Fields) -> bytes:
         """Decide how the body's end is told (RFC 9112 section 6.3), and return the lines that are missing for it."""
         missing = b""
-        asks_to_close = False
-        for name, value in fields:
-            if name == b"content-length":
-                self.expected_content_length, self.chunked_encoding = int(value), False
-            elif name == b"connection":
-                asks_to_close = b"close" in [token.strip().lower() for token in value.split(b",")]
+        values = dict(fields)
+        if b"content-length" in values:
+            self.expected_content_length, self.chunked_encoding = int(values[b"content-length"]), False
+        asks_to_close = b"connection" in values and b"close" in list_members(fields, b"connection")
         if status == 304:
             self.expected_content_length = 0
         if asks_to_close:
@@ -175,10 +232,6 @@ class BoundedCycle(RequestResponseCycle):
             self.on_response()
         elif not self._is_gone:
             await self.send_500_response()
-
-
-def _lines_of(message: ASGISendEvent) -> bytes | None:
-    return cast("bytes | None", message.get(LINES_KEY))
 
 
 def _chunk(body: bytes, *, is_last: bool) -> bytes:

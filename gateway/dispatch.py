@@ -10,12 +10,11 @@ States: *idle* → *under way* (one call is open) → *over*. ``end`` closes the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from gateway.condition import Outcome
 from gateway.fleet import Call, Fleet
 from gateway.generation import Choice, Server
-from gateway.settings import Backend
 
 MAX_SERVERS_TRIED = 3
 """Of one backend, so that a client waits for a bounded number of connect timeouts."""
@@ -23,32 +22,24 @@ MAX_SERVERS_TRIED = 3
 
 class Dispatch:
     """The attempts of one request: at ``main``, and at ``spare`` where the route has a fallback. ``count_retry`` is
-    told the backend each time that another of its servers is tried."""
+    told the backend each time that another of its servers is tried.
+
+    ``backend`` and ``server`` are those that are asked now, or were asked last, the server ``None`` before any was;
+    ``waits`` is how long each step of that backend may take."""
+
+    server: Server | None = None
+    attempts = 0
+    fell_back = False
+    _call: Call | None = None
 
     def __init__(self, fleet: Fleet, main: Choice, spare: Choice | None, count_retry: Callable[[str], None]) -> None:
         self._fleet = fleet
         self._choice = main
+        self.backend = main.backend
+        self.waits = main.waits
         self._spare = spare
         self._count_retry = count_retry
-        self._call: Call | None = None
         self._tried: set[str] = set()
-        self.attempts = 0
-        self.fell_back = False
-
-    @property
-    def backend(self) -> Backend:
-        """The backend that is asked now, or was asked last."""
-        return self._choice.backend
-
-    @property
-    def waits(self) -> Mapping[str, float]:
-        """How long each step of that backend may take."""
-        return self._choice.waits
-
-    @property
-    def server(self) -> Server | None:
-        """The server that is asked now, or was asked last; ``None`` before any was."""
-        return self._call.server if self._call is not None else None
 
     @property
     def can_fall_back(self) -> bool:
@@ -91,7 +82,8 @@ class Dispatch:
         call = self._fleet.begin(choice.backend, choice.servers, tried=self._tried, last_resort=last_resort)
         if call is None:
             return False
-        self._call = call
+        self._call, self.server = call, call.server
+        self.backend, self.waits = choice.backend, choice.waits
         self._tried.add(call.server.name)
         self.attempts += 1
         return True

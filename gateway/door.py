@@ -17,7 +17,7 @@ from gateway.arrival import Arrival
 from gateway.cors import cors_fields
 from gateway.generation import Generation
 from gateway.keyring import Identified, Unknown
-from gateway.limiting.verdict import FREE, Refusal
+from gateway.limiting.verdict import FREE, Admission, Refusal
 from gateway.metrics import Metrics
 from gateway.problem import Problem
 from gateway.routing import Ambiguous, NoRoute, WrongMethod
@@ -60,12 +60,13 @@ class Door:
     async def admit(self, generation: Generation, arrival: Arrival, *, bridged: bool = False) -> Entered | Refused:
         """Decide, and charge the limits if it may come in. Waits only for a slot. ``bridged`` says that this is a
         WebSocket's handshake, which enters where the route asks for it."""
-        route = _match(generation, arrival)
+        preflight_for = arrival.preflight_for
+        route = _match(generation, arrival, preflight_for)
         caller: ApiCaller | None = None
-        if not generation.keyring.is_empty and arrival.preflight_for is None:
+        if not generation.keyring.is_empty and preflight_for is None:
             identity = generation.keyring.identify(arrival.headers)
             if isinstance(identity, Identified):
-                caller, arrival = identity.caller, arrival._replace(headers=identity.headers)
+                caller, arrival = identity.caller, arrival.with_headers(identity.headers)
             elif not (isinstance(route, Route) and route.public):
                 problem = problems.KEY_MISSING if identity is Unknown.NO_KEY else problems.KEY_UNKNOWN
                 return _refused(problem, route if isinstance(route, Route) else None, arrival)
@@ -76,17 +77,17 @@ class Door:
             fault = problems.UPGRADE_NOT_SUPPORTED
         if fault is not None:
             return _refused(fault, route, arrival)
-        return await self._limit(generation, arrival, route, caller)
-
-    async def _limit(
-        self, generation: Generation, arrival: Arrival, route: Route, caller: ApiCaller | None
-    ) -> Entered | Refused:
         admission = FREE
-        if arrival.preflight_for is None:
+        if preflight_for is None:
             charges = generation.rules.charges(route, arrival, caller.name if caller is not None else None)
             admission = generation.limiter.admit_at_once(charges, arrival.id) or await generation.limiter.admit(
                 charges, arrival.id, patience_s=_patience_s(generation, route), is_gone=arrival.is_gone
             )
+        return self._judge(admission, arrival, route, caller)
+
+    def _judge(
+        self, admission: Admission, arrival: Arrival, route: Route, caller: ApiCaller | None
+    ) -> Entered | Refused:
         for name in admission.would_refuse:
             self._metrics.count_dry_run(route.name, name)
         if admission.refusal is not None:
@@ -100,11 +101,11 @@ def _patience_s(generation: Generation, route: Route) -> float:
     return min(generation.settings.backends[name].timeout_s for name in route.active)
 
 
-def _match(generation: Generation, arrival: Arrival) -> Route | Problem:
-    route = generation.table.match(arrival.preflight_for or arrival.method, arrival.path)
+def _match(generation: Generation, arrival: Arrival, preflight_for: str | None) -> Route | Problem:
+    route = generation.table.match(preflight_for or arrival.method, arrival.path)
     if isinstance(route, Route):
         return route
-    if isinstance(route, WrongMethod) and arrival.preflight_for is not None:
+    if isinstance(route, WrongMethod) and preflight_for is not None:
         route = generation.table.match(arrival.method, arrival.path)
     match route:
         case NoRoute():

@@ -17,14 +17,15 @@ Nothing else is invented: no User-Agent, Accept, Accept-Encoding, Via or Server.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
+from gateway.lines import encode_lines
 from gateway.settings import Credential
 from shadow.exchange import Headers
 
+Fields = Sequence[tuple[bytes, bytes]]
 REQUEST_ID = b"x-request-id"
 
 _HOP_BY_HOP = frozenset(
@@ -56,7 +57,7 @@ _NEVER_NOMINATED = frozenset(
 _NOT_TO_BACKEND = _HOP_BY_HOP | {b"host", b"expect", REQUEST_ID}
 _NOT_TO_CLIENT = _HOP_BY_HOP | {REQUEST_ID}
 _LENGTH = frozenset({b"content-length"})
-_LINES = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]++: [^\x00-\x08\x0a-\x1f\x7f]*+\r\n)*+")
+_SECOND = timedelta(seconds=1)
 
 
 class InvalidAnswer(ValueError):
@@ -65,8 +66,8 @@ class InvalidAnswer(ValueError):
 
 def encode_fields(fields: Sequence[tuple[bytes, bytes]]) -> bytes:
     """Return the fields as lines. Raises ``InvalidAnswer`` for one that cannot be sent."""
-    lines = b"".join([b"%b: %b\r\n" % field for field in fields])
-    if not _LINES.fullmatch(lines) or lines.count(b"\n") != len(fields):
+    lines = encode_lines(fields)
+    if lines is None:
         raise InvalidAnswer("field")
     return lines
 
@@ -75,33 +76,25 @@ class HttpDate:
     """Writes a Date field's value (RFC 9110 section 5.6.7), which takes long, once a second."""
 
     def __init__(self) -> None:
-        self._second: datetime | None = None
+        self._begin = self._end = datetime.min.replace(tzinfo=UTC)
         self._text = b""
 
     def __call__(self, moment: datetime) -> bytes:
         """Return the moment, which must be in UTC."""
-        second = moment.replace(microsecond=0)
-        if second != self._second:
-            self._second, self._text = second, format_datetime(second, usegmt=True).encode("ascii")
+        if not self._begin <= moment < self._end:
+            self._begin = moment.replace(microsecond=0)
+            self._end = self._begin + _SECOND
+            self._text = format_datetime(self._begin, usegmt=True).encode("ascii")
         return self._text
 
 
-def values_of(headers: Headers, name: bytes) -> list[bytes]:
+def values_of(headers: Fields, name: bytes) -> list[bytes]:
     """Return the values of all fields with this lower-case name, in order."""
     size = len(name)  # compared first: a name of another length is another name, and no copy is made of it
     return [value for key, value in headers if len(key) == size and key.lower() == name]
 
 
-def first_value(headers: Headers, name: bytes) -> str:
-    """Return the first value of the field as Latin-1 text, empty when there is none."""
-    size = len(name)
-    for key, value in headers:
-        if len(key) == size and key.lower() == name:
-            return value.decode("latin-1")
-    return ""
-
-
-def list_members(headers: Headers, name: bytes) -> list[bytes]:
+def list_members(headers: Fields, name: bytes) -> list[bytes]:
     """Return the comma-separated members of all fields of this name, lower case, empty ones dropped."""
     values = values_of(headers, name)
     if not values:
@@ -140,8 +133,14 @@ def request_fields(
     return fields
 
 
+def lower_names(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """Return the fields with their names in lower case."""
+    return [(name.lower(), value) for name, value in headers]
+
+
 def answer_fields(
-    headers: Headers,
+    fields: list[tuple[bytes, bytes]],
+    names: Collection[bytes],
     *,
     method: str,
     status: int,
@@ -149,18 +148,17 @@ def answer_fields(
     date: bytes,
     added: Iterable[tuple[bytes, bytes]] = (),
 ) -> list[tuple[bytes, bytes]]:
-    """Return the fields of the answer to the client, names in lower case; ``added`` come last.
+    """Return the fields of the answer to the client; the backend's have their ``names`` in lower case, ``added`` come
+    last. The list that comes in may be the one that is returned.
 
     Content-Length stays where it describes a body or its absence (HEAD, 304: RFC 9110 section 8.6) and goes from a 204,
     which must not have one. Raises ``InvalidAnswer`` for a status that is no final one.
     """
     if not 200 <= status <= 599:
         raise InvalidAnswer("status")
-    fields = [(name.lower(), value) for name, value in headers]
-    names = dict(fields)
     gone = _NOT_TO_CLIENT
     if b"connection" in names:
-        gone |= _nominated(headers)
+        gone |= _nominated(fields)
     if status == 204 or (method == "CONNECT" and status < 300):
         gone |= _LENGTH
     if not gone.isdisjoint(names):
@@ -184,6 +182,6 @@ def claims_body(headers: Headers) -> bool:
     )
 
 
-def _nominated(headers: Headers) -> frozenset[bytes]:
+def _nominated(headers: Fields) -> frozenset[bytes]:
     """Return the names that ``Connection`` takes out of the message."""
     return frozenset(list_members(headers, b"connection")) - _NEVER_NOMINATED

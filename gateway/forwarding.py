@@ -25,6 +25,7 @@ from shadow.exchange import Headers
 MODES = ("off", "x-forwarded", "forwarded", "both")
 FOR, PROTO, HOST, FORWARDED = b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"forwarded"
 
+_CLAIMS = (b"x-forwarded-", FORWARDED)
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
@@ -40,6 +41,12 @@ class FieldChange:
         if not self.dropped and not self.added:
             return headers
         return (*(field for field in headers if field[0] not in self.dropped), *self.added)
+
+    def followed_by(self, other: FieldChange) -> FieldChange:
+        """Return both changes as one."""
+        if other is NO_CHANGE:
+            return self
+        return FieldChange(self.dropped | other.dropped, (*self.added, *other.added))
 
 
 NO_CHANGE = FieldChange()
@@ -59,7 +66,7 @@ class Forwarding:
 
     def change(self, arrival: Arrival) -> FieldChange:
         """Return what happens to the fields of this request on their way to a backend."""
-        claims = frozenset([name for name, _ in arrival.headers if _is_claim(name)])
+        claims = frozenset([name for name in arrival.first if name.startswith(_CLAIMS) and _is_claim(name)])
         trusted = self._trusts(arrival.peer)
         if not self._legacy and not self._standard:
             return NO_CHANGE if trusted or not claims else FieldChange(claims)

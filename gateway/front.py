@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -12,13 +12,10 @@ def front(serve: ASGIApp, pages: ASGIApp, date: Callable[[], bytes]) -> ASGIApp:
     layers wrap every message, and production's requests need none of what they do."""
     pages, ping = _dated(pages, date), _dated(_answer_ping, date)
 
-    async def serve_one(scope: Scope, receive: Receive, send: Send) -> None:
+    def serve_one(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http" or scope["path"].startswith("/-/"):
-            await pages(scope, receive, send)
-        elif scope["path"] == "*":
-            await ping(scope, receive, send)
-        else:
-            await serve(scope, receive, send)
+            return pages(scope, receive, send)
+        return (ping if scope["path"] == "*" else serve)(scope, receive, send)
 
     return serve_one
 

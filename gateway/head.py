@@ -21,6 +21,7 @@ _ABSOLUTE = re.compile(rb"https?://([^/?#]*)(/[^?#]*)?(\?[^#]*)?", re.IGNORECASE
 # RFC 9110 section 7.2 and RFC 3986 section 3.2.2: a literal in brackets or a name, and perhaps a port.
 _NAME = rb"[0-9A-Za-z\-._~!$&'()*+,;=]"
 _HOST = re.compile(rb"(?:\[(?:%b|:)+\]|(?:%b|%%[0-9A-Fa-f]{2})*)(?::[0-9]*)?" % (_NAME, _NAME))
+_HASH = ord("#")  # a number is found in bytes several times as fast as bytes are
 _NO_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -49,7 +50,7 @@ def read_target(method: str, raw: bytes) -> Target | Problem:
     if method == "CONNECT":
         return UPGRADE_NOT_SUPPORTED
     if raw[:1] == b"/":
-        return BAD_REQUEST if b"#" in raw else Target(raw)
+        return BAD_REQUEST if _HASH in raw else Target(raw)
     if raw == b"*" and method == "OPTIONS":
         return Target(raw)
     absolute = _ABSOLUTE.fullmatch(raw)
@@ -69,19 +70,13 @@ def find_fault(version: str, fields: Fields) -> Problem | None:
     """
     if version not in ("1.1", "1.0"):
         return VERSION_NOT_SUPPORTED
-    hosts, lengths, coded = 0, 0, False
-    for name, value in fields:
-        if name == b"host":
-            hosts += 1
-            if not _HOST.fullmatch(value):
-                return BAD_REQUEST
-        elif name == b"content-length":
-            lengths += 1
-        elif name == b"transfer-encoding":
-            coded = True
+    names = [name for name, _ in fields]
+    hosts, lengths = names.count(b"host"), names.count(b"content-length")
     if hosts > 1 or (hosts == 0 and version == "1.1"):
         return BAD_REQUEST
-    if lengths > 1 or (coded and (lengths or version == "1.0")):
+    if hosts and not _HOST.fullmatch(fields[names.index(b"host")][1]):
+        return BAD_REQUEST
+    if lengths > 1 or (b"transfer-encoding" in names and (lengths or version == "1.0")):
         return BAD_REQUEST
     return None
 

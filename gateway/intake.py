@@ -21,7 +21,7 @@ from functools import cached_property, partial
 import httpx
 from starlette.types import Receive
 
-from gateway.arrival import Leaving, no_body_yet
+from gateway.arrival import Leaving
 from gateway.deadline import Deadline
 from gateway.replay import Replay
 from shadow.tee import Tee
@@ -58,36 +58,36 @@ class Intake:
     chunk, and starts anew with the last one: from then on it is the backend's time. ``pace`` bounds all waits
     together."""
 
+    whole: WholeBody | None = None
+    complete = False
+    ending: Ending | None = None
+    _waited_s = 0.0
+    _all_taken = False
+    _reading = False
+    _task: asyncio.Task[None] | None = None
+
     def __init__(
         self,
         receive: Receive,
         tee: Tee,
-        *,
         max_bytes: int,
         timeout_s: float,
         request_id: str,
         clock: Callable[[], float],
-        pace: BodyPace | None = None,
-        replay: Replay | None = None,
-        announced_bytes: int | None = None,
-        leaving: Leaving | None = None,
-        whole_body: Callable[[], bytes | None] = no_body_yet,
+        pace: BodyPace,
+        replay: Replay,
+        announced_bytes: int | None,
+        leaving: Leaving | None,
+        whole_body: Callable[[], bytes | None],
     ) -> None:
-        self.whole: WholeBody | None = None
-        self.complete = False
-        self.ending: Ending | None = None
         self._receive = receive
         self._tee = tee
         self._max_bytes = max_bytes
         self._timeout_s = timeout_s
-        self._name = f"intake {request_id}"
+        self._request_id = request_id
         self._clock = clock
-        self._pace = pace or BodyPace()
-        self._replay = replay or Replay(None)
-        self._waited_s = 0.0
-        self._all_taken = False
-        self._reading = False
-        self._task: asyncio.Task[None] | None = None
+        self._pace = pace
+        self._replay = replay
         self._is_small = announced_bytes is not None and announced_bytes <= SMALL_BYTES
         self._leaving = leaving
         self._whole_body = whole_body
@@ -121,7 +121,7 @@ class Intake:
             self._leaving.listen(self, partial(self._finish, Ending.GONE, deadline))
             if self.complete:
                 return
-        self._task = asyncio.create_task(self._run(deadline), name=self._name)
+        self._task = asyncio.create_task(self._run(deadline), name=f"intake {self._request_id}")
 
     async def end(self) -> None:
         """Stop reading. Raises what the reader failed with, if it did: a defect."""

@@ -24,6 +24,7 @@ from shadow.exchange import Headers
 KEY_PREFIX = "cf_"
 HASH_PREFIX = "sha256:"
 _PLAIN_FIELDS = (b"x-api-key", b"api-key")
+_KEY_FIELDS = frozenset({*_PLAIN_FIELDS, b"authorization"})
 _BEARER = b"bearer "
 _SHELF_BYTES = 2
 
@@ -62,18 +63,18 @@ class Keyring:
     def identify(self, headers: Headers) -> Identified | Unknown:
         """Return whose key the fields hold. Keys of two callers in one request are as good as a wrong one."""
         owners: list[ApiCaller] = []
-        kept: list[tuple[bytes, bytes]] = []
+        taken: list[tuple[bytes, bytes]] = []
         candidates = 0
-        for name, value in headers:
-            key = _key_in(name, value)
+        for shown in [pair for pair in headers if pair[0].lower() in _KEY_FIELDS]:
+            key = _key_in(*shown)
             owner = self._owner(key) if key is not None else None
             candidates += key is not None
-            if owner is None:
-                kept.append((name, value))
-            elif owner not in owners:
-                owners.append(owner)
+            if owner is not None:
+                taken.append(shown)
+                if owner not in owners:
+                    owners.append(owner)
         if len(owners) == 1:
-            return Identified(owners[0], tuple(kept))
+            return Identified(owners[0], tuple([pair for pair in headers if pair not in taken]))
         return Unknown.WRONG_KEY if candidates else Unknown.NO_KEY
 
     def _owner(self, key: bytes) -> ApiCaller | None:
@@ -91,10 +92,9 @@ def new_key() -> tuple[str, str]:
 
 
 def _key_in(name: bytes, value: bytes) -> bytes | None:
-    lower = name.lower()
-    if lower in _PLAIN_FIELDS:
+    if name.lower() in _PLAIN_FIELDS:
         return value.strip() or None
-    if lower == b"authorization" and value[: len(_BEARER)].lower() == _BEARER:
+    if value[: len(_BEARER)].lower() == _BEARER:
         return value[len(_BEARER) :].strip() or None
     return None
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from types import AsyncGeneratorType
 from typing import Any
 
@@ -22,25 +21,25 @@ import httpx
 from starlette.types import Send
 
 from gateway import problem as problems
+from gateway.alarm import Alarms
 from gateway.arrival import CORKED_KEY, LINES_KEY
 from gateway.condition import UNABLE, Outcome
+from gateway.connecting import ConnectionTrace
 from gateway.deadline import Deadline
 from gateway.dispatch import Dispatch
-from gateway.errand import Errand
+from gateway.errand import Errand, request_of
 from gateway.fields import (
     InvalidAnswer,
     answer_fields,
     claims_body,
     encode_fields,
-    first_value,
     has_no_body,
-    request_fields,
+    lower_names,
 )
 from gateway.intake import Ending, Intake, RequestBody
 from gateway.problem import Problem
 from shadow.exchange import Failure, FailureKind, Headers, Observation
 from shadow.failures import failure_kind
-from shadow.message import LightRequest
 from shadow.tee import Tee
 
 MAX_ARRIVALS = 10_000
@@ -57,21 +56,37 @@ _PROBLEM_OF = {
 
 
 class Passage:
-    """Carries out one errand. The transport, the dispatch, the tee of the answer and the intake are lent; ``clock`` is
-    monotonic seconds.
+    """Carries out one errand. The transport, the dispatch, the tee of the answer, the intake and the alarms are lent;
+    ``clock`` is monotonic seconds.
 
     ``answering`` says whether the client has got, or is getting, the status line of a backend's answer."""
+
+    _client_turn = False
+    _asked = 0
+    _client_holds = 0
+    _held_since_s = 0.0
+    _status: int | None = None
+    _headers: Headers = ()
+    _media_type = ""
+    _content_encoding = ""
+    _first_byte_s: float | None = None
+    _total_s: float | None = None
+    _held: dict[str, Any] | None = None
+    _last = b""
+    _failure: Failure | None = None
+    _delivered = False
+    answering = False
 
     def __init__(
         self,
         errand: Errand,
-        *,
         transport: httpx.AsyncBaseTransport,
         dispatch: Dispatch,
         intake: Intake,
         tee: Tee,
         send: Send,
         clock: Callable[[], float],
+        alarms: Alarms,
     ) -> None:
         self._errand = errand
         self._transport = transport
@@ -81,23 +96,9 @@ class Passage:
         self._send = send
         self._clock = clock
         self._started_s = clock()
-        self._deadline = Deadline()
-        self._client_turn = False
-        self._asked = 0
-        self._client_holds = 0
-        self._held_since_s = 0.0
-        self._status: int | None = None
-        self._headers: Headers = ()
-        self._media_type = ""
-        self._first_byte_s: float | None = None
-        self._total_s: float | None = None
+        self._deadline = Deadline(alarms)
         self._arrivals_s: list[float] = []
-        self._held: list[dict[str, Any]] = []
         self._arrival_bytes: list[int] = []
-        self._last = b""
-        self._failure: Failure | None = None
-        self._delivered = False
-        self.answering = False
 
     @property
     def aborted(self) -> bool:
@@ -113,7 +114,7 @@ class Passage:
             return problems.BACKEND_UNAVAILABLE
         problem: Problem | None = None
         try:
-            async with self._deadline:
+            with self._deadline:
                 await self._intake.begin(self._deadline)
                 self._started_s = self._clock()
                 try:
@@ -138,18 +139,18 @@ class Passage:
         """Return what the backend did. Call it once, after ``run``: it passes the kept bytes on."""
         body, server = None, self._dispatch.server
         if self._status is not None:
-            body = self._tee.finish(self._media_type, first_value(self._headers, b"content-encoding"))
+            body = self._tee.finish(self._media_type, self._content_encoding)
         return Observation(
-            backend=self._dispatch.backend.name,
-            server=server.name if server is not None else "",
-            status=self._status,
-            headers=self._headers,
-            body=body,
-            first_byte_s=self._first_byte_s,
-            total_s=self._total_s,
-            arrivals_s=tuple(self._arrivals_s),
-            arrival_bytes=tuple(self._arrival_bytes),
-            failure=self._failure,
+            self._dispatch.backend.name,
+            server.name if server is not None else "",
+            self._status,
+            self._headers,
+            body,
+            self._first_byte_s,
+            self._total_s,
+            tuple(self._arrivals_s),
+            self._failure,
+            tuple(self._arrival_bytes),
         )
 
     def abandon(self) -> None:
@@ -166,7 +167,6 @@ class Passage:
             self._first_byte_s = self._elapsed_s()
             self._status = response.status_code
             self._headers = tuple(response.headers.raw)
-            self._media_type = first_value(self._headers, b"content-type")
             await self._answer(response)
         finally:
             await response.aclose()
@@ -199,7 +199,7 @@ class Passage:
 
     async def _ask(self) -> httpx.Response:
         arrival = self._errand.arrival
-        connection = _ConnectionTrace(self._deadline)
+        connection = ConnectionTrace(self._deadline)
         try:
             return await self._transport.handle_async_request(self._request(connection))
         except (httpx.NetworkError, httpx.RemoteProtocolError):
@@ -213,47 +213,33 @@ class Passage:
         failure = self._failure.kind.value if self._failure is not None else None
         self._errand.trace.end_attempt(self._status, failure)
 
-    def _request(self, connection: _ConnectionTrace) -> httpx.Request:
-        arrival, backend, server = self._errand.arrival, self._dispatch.backend, self._dispatch.server
-        assert server is not None, "a call was begun"
-        traced = self._errand.trace.begin_attempt(backend.name, server.name, self._asked)
-        self._asked += 1
-        extensions = {
-            "timeout": self._dispatch.waits,
-            "target": server.prefix + arrival.target,
-            "origin": server.origin,
-            "trace": connection,
-        }
-        fields = request_fields(
-            arrival.headers,
-            authority=server.authority,
-            request_id=arrival.id,
-            credential=backend.credential,
-            chunked=bool(arrival.codings),
-            dropped=self._errand.change.dropped | traced.dropped,
-            added=(*self._errand.change.added, *traced.added),
-        )
+    def _request(self, connection: ConnectionTrace) -> httpx.Request:
         body = self._intake.whole or RequestBody(self._intake, self._clients_time)
-        return LightRequest(arrival.method, partial(server.request_url, arrival.target), fields, body, extensions)
+        self._asked += 1
+        return request_of(self._errand, self._dispatch, body, connection, resends=self._asked - 1)
 
     async def _answer(self, response: httpx.Response) -> None:
-        arrival, status = self._errand.arrival, response.status_code
-        marks = (FALLBACK_MARK,) if self._dispatch.fell_back else ()
+        arrival, status, stream = self._errand.arrival, response.status_code, response.stream
+        assert isinstance(stream, httpx.AsyncByteStream)
+        fields = lower_names(self._headers)
+        first = dict(fields[::-1])
+        self._media_type = first.get(b"content-type", b"").decode("latin-1")
+        self._content_encoding = first.get(b"content-encoding", b"").decode("latin-1")
         fields = answer_fields(
-            self._headers,
+            fields,
+            first,
             method=arrival.method,
             status=status,
             request_id=arrival.id,
             date=self._errand.date,
-            added=(*marks, *self._errand.added),
+            added=(FALLBACK_MARK, *self._errand.added) if self._dispatch.fell_back else self._errand.added,
         )
-        stream = response.stream
-        assert isinstance(stream, httpx.AsyncByteStream)
         start: dict[str, Any] = {"type": "http.response.start", "status": status, "headers": fields}
         start[LINES_KEY] = encode_fields(fields)
-        if getattr(stream, "is_whole", False):
+        is_whole = getattr(stream, "is_whole", False)
+        if is_whole:
             start[CORKED_KEY] = True
-            self._held.append(start)  # what follows is there already: they go together
+            self._held = start  # what follows is there already: they go together
         else:
             await self._to_client(start)
         if status == 204 and claims_body(self._headers):
@@ -263,25 +249,33 @@ class Passage:
 
     async def _pass_on(self, stream: httpx.AsyncByteStream, *, hollow: bool) -> None:
         is_events = self._media_type.lower().startswith("text/event-stream")
+        take_ready: Callable[[], bytes] = getattr(stream, "take_ready", _nothing_ready)
+        while chunk := take_ready():  # what is there needs no waiting for
+            await self._pass_one(stream, chunk, is_events, hollow)
+        if getattr(stream, "is_read", False):
+            return
         chunks = aiter(stream)
         try:
             async for chunk in chunks:
-                if is_events:
-                    self._deadline.extend(self._events_left_s())
-                self._tee.feed(chunk)
-                if is_events and len(self._arrivals_s) < MAX_ARRIVALS:
-                    self._arrivals_s.append(self._elapsed_s())
-                    self._arrival_bytes.append(len(chunk))
-                if not chunk or hollow:
-                    continue
-                if getattr(stream, "is_read", False):
-                    self._last = chunk  # nothing follows it: it goes with the end
-                else:
-                    await self._to_client({"type": "http.response.body", "body": chunk, "more_body": True})
+                await self._pass_one(stream, chunk, is_events, hollow)
         finally:
             # Left to the garbage collector, a half-read generator would be closed by a task that nobody owns.
             if isinstance(chunks, AsyncGeneratorType):
                 await chunks.aclose()
+
+    async def _pass_one(self, stream: httpx.AsyncByteStream, chunk: bytes, is_events: bool, hollow: bool) -> None:
+        if is_events:
+            self._deadline.extend(self._events_left_s())
+        self._tee.feed(chunk)
+        if is_events and len(self._arrivals_s) < MAX_ARRIVALS:
+            self._arrivals_s.append(self._elapsed_s())
+            self._arrival_bytes.append(len(chunk))
+        if not chunk or hollow:
+            return
+        if getattr(stream, "is_read", False):
+            self._last = chunk  # nothing follows it: it goes with the end
+        else:
+            await self._to_client({"type": "http.response.body", "body": chunk, "more_body": True})
 
     def _events_left_s(self) -> float:
         """Return how long the next event may take: a stream of events has no end that could be waited for."""
@@ -298,9 +292,9 @@ class Passage:
         self.answering = True
         self._begin_clients_time()
         try:
-            for held in self._held:
+            if self._held is not None:
+                held, self._held = self._held, None
                 await self._send(held)
-            self._held.clear()
             await self._send(message)
         finally:
             self._end_clients_time()
@@ -372,22 +366,6 @@ def _declines(response: httpx.Response) -> bool:
     return response.status_code == 503 and "retry-after" in response.headers
 
 
-class _ConnectionTrace:
-    """Learns from the transport whether a request opened a connection, and keeps httpcore from being cancelled then.
-
-    A cancellation between the connection's coming to be and its first use would leave it open and in nobody's hands:
-    anyio and httpcore both have such a moment. Connecting is bounded by the backend's connect timeout.
-    """
-
-    def __init__(self, deadline: Deadline) -> None:
-        self.fresh = False
-        self._deadline = deadline
-
-    async def __call__(self, event: str, info: dict[str, Any]) -> None:
-        if event == "connection.connect_tcp.started":
-            self.fresh = True
-            self._deadline.hold()
-        elif event == "connection.open.started":  # the gateway's own transport, which may be cancelled at any moment
-            self.fresh = True
-        elif event.endswith((".send_request_headers.started", ".failed")):
-            self._deadline.release()
+def _nothing_ready() -> bytes:
+    """Say that nothing can be taken without waiting, for streams that have no such method."""
+    return b""

@@ -17,7 +17,8 @@ from typing import Any
 from urllib.parse import unquote
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gateway.alarm import Alarm
 from gateway.arrival import GONE_KEY, LEAVING_KEY, TARGET_KEY, WHOLE_KEY
@@ -80,7 +81,7 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
 
     def _feed(self, piece: bytes | memoryview) -> int:
         """Let the parser take the piece; return how much of it is done with."""
-        self._unset_keepalive_if_required()
+        self._idle.unset()
         try:
             self.parser.feed_data(piece)
         except httptools.HttpParserError as error:
@@ -116,7 +117,7 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
         if self._head_is_known:
             return
         self._silent_bytes = 0
-        super().on_url(url)
+        self.url += url
         if len(self.url) > self.limits.target_bytes:
             self._refusal = TARGET_TOO_LONG
             raise _HeadRefused
@@ -127,7 +128,7 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
             return
         self._silent_bytes = 0
         self._head_bytes += len(name) + len(value) + 4
-        if self._head_bytes > self.limits.total_bytes or len(self.headers) >= self.limits.fields:
+        if self._head_bytes > self.limits.total_bytes:
             self._refusal = HEADERS_TOO_LARGE
             raise _HeadRefused
         if self._in_head:
@@ -164,6 +165,8 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
         method = self.parser.get_method().decode("ascii")
         target = read_target(method, self.url)
         fault = target if isinstance(target, Problem) else find_fault(version, self.headers)
+        if len(self.headers) > self.limits.fields:
+            fault = HEADERS_TOO_LARGE
         if fault is not None:
             self._refusal = fault
             raise _HeadRefused
@@ -179,18 +182,19 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
 
     def _new_cycle(self, version: str) -> BoundedCycle:
         return BoundedCycle(
-            scope=self.scope,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=False,
-            default_headers=[],
-            message_event=asyncio.Event(),
-            expect_100_continue=expects(self.headers) and may_continue(version, self.headers),
-            keep_alive=version != "1.0" and self.parser.should_keep_alive(),
-            on_response=self.on_response_complete,
+            self.scope,
+            self.transport,
+            self.flow,
+            self.logger,
+            self.loop,
+            self.tasks,
+            expects(self.headers) and may_continue(version, self.headers),
+            version != "1.0" and self.parser.should_keep_alive(),
+            self.on_response_complete,
         )
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self.tasks.add(self.loop.create_task(cycle.run_asgi(app)))
 
     def handle_websocket_upgrade(self) -> None:
         """Pass the connection on to the WebSocket protocol; nothing comes here any more."""

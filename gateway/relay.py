@@ -22,6 +22,7 @@ import httpx
 from starlette.types import Receive, Scope, Send
 
 from gateway import problem as problems
+from gateway.alarm import Alarms
 from gateway.arrival import LEAVING_KEY, WHOLE_KEY, Arrival, no_body_yet, read_arrival
 from gateway.callers import Caller
 from gateway.cors import cors_fields
@@ -67,7 +68,8 @@ class _Pass(NamedTuple):
 
 
 class Relay:
-    """Serves everything that is not the gateway's own. ``tap`` must neither wait nor raise; ``transport`` is lent."""
+    """Serves everything that is not the gateway's own. ``tap`` must neither wait nor raise; ``transport`` and
+    ``alarms`` are lent."""
 
     def __init__(
         self,
@@ -87,6 +89,7 @@ class Relay:
         clock: Callable[[], float],
         now: Callable[[], datetime],
         new_id: Callable[[], str],
+        alarms: Alarms,
     ) -> None:
         self._current = current
         self._transport = transport
@@ -104,6 +107,7 @@ class Relay:
         self._clock = clock
         self._now = now
         self._new_id = new_id
+        self._alarms = alarms
         self._date = HttpDate()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -172,15 +176,7 @@ class Relay:
         errand = Errand(
             arrival, self._date(arrival.received_at), admitted.added, admitted.change, trace, admitted.release
         )
-        passage = Passage(
-            errand,
-            transport=self._transport,
-            dispatch=dispatch,
-            intake=intake,
-            tee=answered,
-            send=send,
-            clock=self._clock,
-        )
+        passage = Passage(errand, self._transport, dispatch, intake, answered, send, self._clock, self._alarms)
         stopped: SkipReason | None = None
         self._traffic.begin(route.name)
         try:
@@ -219,15 +215,15 @@ class Relay:
         return Intake(
             receive,
             asked,
-            max_bytes=admitted.route.max_body_bytes,
-            timeout_s=admitted.main.backend.timeout_s,
-            request_id=admitted.arrival.id,
-            clock=self._clock,
-            pace=self._pace,
-            replay=Replay(self._replay_budget if admitted.spare is not None else None),
-            announced_bytes=admitted.arrival.announced_bytes,
-            leaving=scope.get(LEAVING_KEY),
-            whole_body=scope.get(WHOLE_KEY, no_body_yet),
+            admitted.route.max_body_bytes,
+            admitted.main.backend.timeout_s,
+            admitted.arrival.id,
+            self._clock,
+            self._pace,
+            Replay(self._replay_budget if admitted.spare is not None else None),
+            admitted.arrival.announced_bytes,
+            scope.get(LEAVING_KEY),
+            scope.get(WHOLE_KEY, no_body_yet),
         )
 
     def _hand_over(
@@ -242,13 +238,15 @@ class Relay:
         self._metrics.count_served(route.name, primary)
         self._tap(
             Exchange(
-                id=arrival.id,
-                route=route.name,
-                received_at=arrival.received_at,
-                request=Request(arrival.method, arrival.target, headers, body),
-                primary=primary,
-                skipped=skipped,
-                client_request_id=arrival.client_request_id,
+                arrival.id,
+                route.name,
+                arrival.received_at,
+                Request(arrival.method, arrival.target, headers, body),
+                primary,
+                None,
+                None,
+                skipped,
+                arrival.client_request_id,
             )
         )
         # In the same turn of the loop as the tap, so that the account balances at every moment.
@@ -283,14 +281,14 @@ def _choose(entered: Entered, generation: Generation, sampler: Sampler) -> _Pass
     )
     other = route.baseline if name == route.candidate else route.candidate
     return _Pass(
-        arrival=arrival,
-        route=route,
-        main=generation.choices[name],
-        spare=generation.choices[other] if route.fallback else None,
-        skip=skip,
-        added=entered.added,
-        change=generation.forwarding.change(arrival),
-        release=entered.release,
+        arrival,
+        route,
+        generation.choices[name],
+        generation.choices[other] if route.fallback else None,
+        skip,
+        entered.added,
+        generation.forwarding.change(arrival),
+        entered.release,
     )
 
 

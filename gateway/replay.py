@@ -38,8 +38,7 @@ class Replay:
         """Let go of everything; what was taken from now on is lost for another attempt."""
         if self._chunks:
             self.is_whole = False
-        self._chunks = []
+            self._chunks = []
         if self._budget is not None:
             self._budget.release(self._held_bytes)
-            self._budget = None
-        self._held_bytes = 0
+            self._budget, self._held_bytes = None, 0

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 from gateway.settings import Route
@@ -21,6 +22,8 @@ from gateway.settings import Route
 _ESCAPE = re.compile(rb"%([0-9A-Fa-f]{2})")
 _PARAMETERS = re.compile(rb";[^/]*")
 _SLASHES = re.compile(rb"/{2,}")
+_REMEMBERED = 4096
+_REMEMBERED_BYTES = 256
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
@@ -41,8 +44,12 @@ class WrongMethod:
     allow: tuple[str, ...]
 
 
+Match = Route | NoRoute | Ambiguous | WrongMethod
+
+
 class RouteTable:
-    """The routes of one configuration. Exact paths come first, then the longest ``/*`` prefix."""
+    """The routes of one configuration. Exact paths come first, then the longest ``/*`` prefix. What the last few
+    thousand short paths came to is remembered."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._exact: dict[bytes, list[Route]] = {}
@@ -53,9 +60,13 @@ class RouteTable:
             else:
                 self._exact.setdefault(comparable(route.path.encode()), []).append(route)
         self._prefixes = sorted(self._below, key=len, reverse=True)
+        self._remember = lru_cache(_REMEMBERED)(self._find)
 
-    def match(self, method: str, raw_path: bytes) -> Route | NoRoute | Ambiguous | WrongMethod:
+    def match(self, method: str, raw_path: bytes) -> Match:
         """Return the route that takes this method and path, or why there is none."""
+        return (self._remember if len(raw_path) <= _REMEMBERED_BYTES else self._find)(method, raw_path)
+
+    def _find(self, method: str, raw_path: bytes) -> Match:
         candidates = self._candidates(comparable(raw_path))
         if not candidates:
             return NoRoute()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
@@ -30,6 +31,9 @@ from shadow.errors import StoreError
 DRAIN_S = 30
 KEEP_ALIVE_S = 65
 BACKLOG = 2048
+COLLECT_AFTER = 5000
+"""Objects that may be made, beyond those that go, before the youngest are looked through for garbage."""
+
 CUT_S = 5.0
 """How long requests that were cut at the end of the drain may take to notice it."""
 
@@ -95,6 +99,17 @@ def server_config(
     )
 
 
+def settle_collector() -> None:
+    """Leave what the start has made out of every later garbage collection, and collect less often.
+
+    At Python's 700 objects more than before, a few requests at once begin a collection, again and again, and it finds
+    nothing: what a request makes is freed by counting, but for what failures leave, some 100 objects each.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER)
+
+
 class _Server(uvicorn.Server):
     """uvicorn's server with the process left to us: it neither handles signals nor raises them again at its end."""
 
@@ -151,6 +166,7 @@ async def _serve(source: SettingsSource, listener: socket.socket, place: Place, 
             if certificate is not None:
                 renewal = asyncio.create_task(certificate.run(), name="certificate")
                 stack.callback(renewal.cancel)
+            settle_collector()
             await server.serve(sockets=[listener])
     finally:
         listener.close()

@@ -30,7 +30,7 @@ from gateway import problem as problems
 from gateway.arrival import Arrival
 from gateway.condition import Outcome
 from gateway.dispatch import Dispatch
-from gateway.fields import InvalidAnswer, answer_fields, encode_fields, request_fields
+from gateway.fields import InvalidAnswer, answer_fields, encode_fields, lower_names, request_fields
 from gateway.forwarding import FieldChange
 from gateway.problem import Problem, encode_problem
 from gateway.transport.pool import Origin
@@ -233,9 +233,11 @@ class Bridge:
         return [field for field in fields if field[0] not in _OWN_FIELDS]
 
     def _answer_fields(self, headers: Headers, *, status: int) -> list[tuple[bytes, bytes]]:
+        fields = lower_names(headers)
         fields = answer_fields(
-            headers, method="GET", status=status, request_id=self._arrival.id, date=self._date, added=self._added
-        )
+            fields, dict(fields), method="GET", status=status, request_id=self._arrival.id, date=self._date,
+            added=self._added,
+        )  # fmt: skip
         encode_fields(fields)
         return fields
 

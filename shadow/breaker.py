@@ -21,43 +21,44 @@ class BreakerState(StrEnum):
 
 
 class Breaker:
-    """Decide for one target whether a call may start. Pure: ``now_s`` is a monotonic time given by the caller."""
+    """Decide for one target whether a call may start. Pure: ``now_s`` is a monotonic time given by the caller.
+    ``opened_s`` is the time of the failure that opened it, ``None`` while calls pass."""
 
     def __init__(self, failures: int, reset_s: float) -> None:
         self._limit = failures
         self._reset_s = reset_s
         self._failures = 0
-        self._opened_s: float | None = None
+        self.opened_s: float | None = None
         self._probing = False
 
     @property
     def state(self) -> BreakerState:
         """The state now; *open* also when the time for a probe has come but none was sent yet."""
-        if self._opened_s is None:
+        if self.opened_s is None:
             return BreakerState.CLOSED
         return BreakerState.HALF_OPEN if self._probing else BreakerState.OPEN
 
     def blocks(self, now_s: float) -> bool:
         """Say whether a call would not be admitted now; changes nothing."""
-        return self._opened_s is not None and (self._probing or now_s - self._opened_s < self._reset_s)
+        return self.opened_s is not None and (self._probing or now_s - self.opened_s < self._reset_s)
 
     def admit(self, now_s: float) -> bool:
         """Start a call if one may start; when the breaker is open and its time has come, this call is the probe."""
         if self.blocks(now_s):
             return False
-        self._probing = self._opened_s is not None
+        self._probing = self.opened_s is not None
         return True
 
     def succeed(self) -> None:
         """End a call that reached its target."""
-        self._failures, self._opened_s, self._probing = 0, None, False
+        self._failures, self.opened_s, self._probing = 0, None, False
 
     def fail(self, now_s: float) -> None:
         """End a call that could not connect."""
         self._failures += 1
         self._probing = False
         if self._failures >= self._limit:
-            self._opened_s = now_s
+            self.opened_s = now_s
 
     def abandon(self) -> None:
         """End a call that was given up before it could show anything."""

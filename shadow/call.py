@@ -170,6 +170,7 @@ class _Reading:
         self.give_time: Callable[[float], None] = lambda _: None
         self.events_s = 0.0
         self._headers: Headers = ()
+        self._first: dict[bytes, bytes] = {}
         self._cap_bytes = cap_bytes
         self._clock = clock
         self._disk = disk
@@ -186,6 +187,7 @@ class _Reading:
             self._first_byte_s = self._elapsed()
             self.status = response.status_code
             self._headers = tuple(response.headers.raw)
+            self._first = {name.lower(): value for name, value in reversed(self._headers)}
             await self._read(response)
         finally:
             await response.aclose()
@@ -238,7 +240,7 @@ class _Reading:
         return self.tee.finish(self._field(b"content-type"), self._field(b"content-encoding"))
 
     def _field(self, key: bytes) -> str:
-        return next((value.decode("latin-1") for name, value in self._headers if name.lower() == key), "")
+        return self._first.get(key, b"").decode("latin-1")
 
     def _elapsed(self) -> float:
         return self._clock() - self._started_s

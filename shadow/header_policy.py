@@ -41,9 +41,10 @@ def copy_headers(
     ``parent_id`` is the copy's own span id (64 bits, not zero). ``credential`` replaces any field of the same name.
     """
     fields = [(name, name.lower(), value) for name, value in request.headers]
-    hosts = [value for _, key, value in fields if key == b"host"]
-    host = hosts[0] if rule.preserve_host and len(hosts) == 1 else authority
-    dropped = _dropped_names(fields, rule)
+    keys = {key for _, key, _ in fields}
+    hosts = [value for _, key, value in fields if key == b"host"] if rule.preserve_host else ()
+    host = hosts[0] if len(hosts) == 1 else authority
+    dropped = _dropped_names(fields, keys, rule)
     added = [(MARKERS[role], b"1"), (REQUEST_ID, request_id.encode("latin-1", "replace"))]
     if credential is not None:
         name = credential[0].encode("latin-1")
@@ -51,9 +52,9 @@ def copy_headers(
         added.append((name, credential[1].encode("latin-1")))
     return (
         (b"Host", host),
-        *((name, value) for name, key, value in fields if key not in dropped),
-        *_framing(fields, request.body.size_bytes),
-        *_trace_context(fields, parent_id),
+        *[(name, value) for name, key, value in fields if key not in dropped],
+        *_framing(keys, request.body.size_bytes),
+        *(_trace_context(fields, parent_id) if b"traceparent" in keys else ()),
         *added,
     )
 
@@ -63,18 +64,18 @@ def join_target(prefix: bytes, target: bytes) -> bytes:
     return prefix.rstrip(b"/") + target if target.startswith(b"/") else target
 
 
-def _dropped_names(fields: list[tuple[bytes, bytes, bytes]], rule: ShadowRule) -> frozenset[bytes]:
-    dropped = {key for _, key, _ in fields if rule.hides(key.decode("latin-1"))}
-    dropped |= {
-        option.strip().lower() for _, key, value in fields if key == b"connection" for option in value.split(b",")
-    }
+def _dropped_names(fields: list[tuple[bytes, bytes, bytes]], keys: set[bytes], rule: ShadowRule) -> frozenset[bytes]:
+    dropped = {key for key in keys - _NEVER_COPIED if rule.hides(key.decode("latin-1"))}
+    if b"connection" in keys:
+        dropped |= {
+            option.strip().lower() for _, key, value in fields if key == b"connection" for option in value.split(b",")
+        }
     return _NEVER_COPIED.union(dropped)
 
 
-def _framing(fields: list[tuple[bytes, bytes, bytes]], size_bytes: int) -> Iterator[tuple[bytes, bytes]]:
-    declared = any(key in (b"content-length", b"transfer-encoding") for _, key, _ in fields)
-    if size_bytes or declared:
-        yield b"Content-Length", b"%d" % size_bytes
+def _framing(keys: set[bytes], size_bytes: int) -> Headers:
+    declared = b"content-length" in keys or b"transfer-encoding" in keys
+    return ((b"Content-Length", b"%d" % size_bytes),) if size_bytes or declared else ()
 
 
 def _trace_context(fields: list[tuple[bytes, bytes, bytes]], parent_id: int) -> Iterator[tuple[bytes, bytes]]:

@@ -6,6 +6,7 @@ request, that nobody reads."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import httpx
@@ -25,11 +26,9 @@ class LightHeaders(httpx.Headers):
         """The raw list."""
         return self._fields if "_list" not in self.__dict__ else super().raw
 
-    def __getattr__(self, name: str) -> Any:
-        if name != "_list":
-            raise AttributeError(name)
-        self._list = [(key, key.lower(), value) for key, value in self._fields]
-        return self._list
+    @cached_property
+    def _list(self) -> list[tuple[bytes, bytes, bytes]]:  # type: ignore[override]
+        return [(key, key.lower(), value) for key, value in self._fields]
 
 
 class LightRequest(httpx.Request):
@@ -49,11 +48,10 @@ class LightRequest(httpx.Request):
         self.extensions = extensions
         self._make_url = make_url
 
-    def __getattr__(self, name: str) -> Any:
-        if name != "url":
-            raise AttributeError(name)
-        self.url = self._make_url()
-        return self.url
+    @cached_property
+    def url(self) -> httpx.URL:  # type: ignore[override]
+        """The URL, which nobody on the way needs."""
+        return self._make_url()
 
 
 class LightResponse(httpx.Response):

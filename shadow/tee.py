@@ -114,14 +114,15 @@ class Tee:
             return
         if self._hash is not None:
             self._hash.update(chunk)
-        self.size_bytes += len(chunk)
-        if self._chunks is None or self._budget is None:
+        size, chunks = len(chunk), self._chunks
+        self.size_bytes += size
+        if chunks is None or self._budget is None:
             return
         if self.size_bytes > self._max_bytes:
             self._lose(SkipReason.BODY_TOO_LARGE)
-        elif self._budget.try_reserve(len(chunk)):
-            self._reserved_bytes += len(chunk)
-            self._chunks.append(chunk)
+        elif self._budget.try_reserve(size):
+            self._reserved_bytes += size
+            chunks.append(chunk)
             if self._disk is not None and (self._file is not None or self._disk.wants(self.size_bytes)):
                 self._put_away(self._disk)
         else:

@@ -111,7 +111,7 @@ class MemoryCounters:
             left = rule.amount - len(self._slots.get(charge.key, ()))
             return Look(charge.cost > left, max(0, left), 0)
         counter = self._counters.get(charge.key)
-        return (counter or _fresh(rule)).look(rule, charge.cost, now_us)
+        return (_fresh(rule) if counter is None else counter).look(rule, charge.cost, now_us)
 
     def _charge(self, charge: Charge, now_us: int, lease: str) -> None:
         if charge.rule.strategy is Strategy.SLOTS:

@@ -71,9 +71,11 @@ class Limiter:
         """Count one request like ``admit``, where nothing has to be waited for; ``None`` where something may."""
         if not charges:
             return FREE
-        for_slots = [charge for charge in charges if charge.rule.strategy is Strategy.SLOTS]
-        if self._redis is not None or for_slots:
+        if self._redis is not None:
             return None
+        for charge in charges:
+            if charge.rule.strategy is Strategy.SLOTS:
+                return None
         return admission_of(charges, self._memory.decide_now(charges, lease, commit=True), checked=True)
 
     async def admit(

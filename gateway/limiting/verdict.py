@@ -69,9 +69,11 @@ def admission_of(
     charges: Sequence[Charge], decision: Decision, *, checked: bool, release: Callable[[], None] = _nothing
 ) -> Admission:
     """Return what the client is told."""
-    refused = [look for look in decision.looks if look.refused]
-    if not refused:
-        return Admission(checked=checked, headers=_fields(charges, decision.looks), release=release)
+    for look in decision.looks:
+        if look.refused:
+            break
+    else:
+        return Admission(None, checked, 0, _fields(charges, decision.looks), (), release)
     refusal = refusal_of(charges, decision)
     pairs = list(zip(charges, decision.looks, strict=True))
     wait_s = 0

@@ -53,10 +53,6 @@ class Connection(asyncio.Protocol):
         """Whether another request may be sent."""
         return self.answer is None and self.failure is None and not self.lost and not self._unwanted
 
-    def begin(self, answer: Answer) -> None:
-        """Become busy with this answer."""
-        self.answer = answer
-
     def finish(self) -> None:
         """Become idle; only after a whole answer that lets the connection be used again."""
         self.answer = None

@@ -55,12 +55,15 @@ class Exchange(httpx.AsyncByteStream):
     ``on_end`` is called once, with what the connection may do next.
     """
 
+    _upload: asyncio.Task[None] | None = None
+    _uploaded = False
+    _ended = False
+
     def __init__(
         self,
         connection: Connection,
         answer: Answer,
         patience: Patience,
-        *,
         loop: asyncio.AbstractEventLoop,
         on_end: Callable[[Connection, Reuse], None],
     ) -> None:
@@ -69,10 +72,7 @@ class Exchange(httpx.AsyncByteStream):
         self._patience = patience
         self._loop = loop
         self._on_end = on_end
-        self._upload: asyncio.Task[None] | None = None
-        self._uploaded = False
-        self._ended = False
-        connection.begin(answer)
+        connection.answer = answer  # busy from now on
 
     @property
     def head(self) -> AnswerHead:
@@ -118,7 +118,13 @@ class Exchange(httpx.AsyncByteStream):
             self._raise_failure()
             self._connection.resume()
             await self._connection.arrival(self._patience.for_reading(self._loop.time()))
-        chunk = answer.take()
+        return self.take_ready()
+
+    def take_ready(self) -> bytes:
+        """Take the next body bytes that are there already; none where they are still to come."""
+        if not self._answer.chunks:
+            return b""
+        chunk = self._answer.take()
         self._connection.resume()
         return chunk
 

@@ -15,12 +15,11 @@ from typing import NamedTuple
 import httptools
 import httpx
 
+from gateway.lines import encode_lines
+
 Fields = Sequence[tuple[bytes, bytes]]
 
 _TARGET = re.compile(rb"[\x21-\x7e\x80-\xff]+")
-_SPECIAL = frozenset({b"host", b"content-length", b"transfer-encoding"})
-_FRAMING = frozenset({b"content-length", b"transfer-encoding", b"connection"})
-_LINES = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]++: [^\r\n\x00]*+\r\n)*+")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _METHOD = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
@@ -62,34 +61,32 @@ def encode_request(method: str, target: bytes, fields: Fields) -> RequestHead:
     """
     if not _METHOD.fullmatch(method) or not _TARGET.fullmatch(target):
         raise httpx.LocalProtocolError("the method or the target cannot be sent")
-    lines = b"".join([b"%b: %b\r\n" % field for field in fields])
-    if not _LINES.fullmatch(lines) or lines.count(b"\n") != len(fields):
+    lines = encode_lines(fields)
+    if lines is None:
         raise httpx.LocalProtocolError("a header field cannot be sent")
-    length, chunked, hosts = _read_framing([field for field in fields if field[0].lower() in _SPECIAL])
-    if hosts != 1:
-        raise httpx.LocalProtocolError("a request has one Host field")
-    if chunked and length is not None:
-        raise httpx.LocalProtocolError("both Transfer-Encoding and Content-Length")
+    length = _read_framing(fields)
     data = b"%b %b HTTP/1.1\r\n%b\r\n" % (method.encode("ascii"), target, lines)
-    return RequestHead(data, None if chunked else length or 0)
+    return RequestHead(data, length)
 
 
-def _read_framing(fields: Fields) -> tuple[int | None, bool, int]:
-    """Return the length, whether the body is chunked, and how many hosts are named."""
-    hosts, length, chunked = 0, None, False
-    for name, value in fields:
-        match name.lower():
-            case b"host":
-                hosts += 1
-            case b"content-length":
-                if length is not None or not _LENGTH.fullmatch(value):
-                    raise httpx.LocalProtocolError("more than one Content-Length, or none that is a number")
-                length = int(value)
-            case _:
-                if chunked or value.lower() != b"chunked":
-                    raise httpx.LocalProtocolError("a transfer coding other than chunked alone")
-                chunked = True
-    return length, chunked, hosts
+def _read_framing(fields: Fields) -> int | None:
+    """Return the length of the body, ``None`` where it is chunked."""
+    names = [name.lower() for name, _ in fields]
+    lengths, codings = names.count(b"content-length"), names.count(b"transfer-encoding")
+    if names.count(b"host") != 1:
+        raise httpx.LocalProtocolError("a request has one Host field")
+    if codings:
+        if codings > 1 or fields[names.index(b"transfer-encoding")][1].lower() != b"chunked":
+            raise httpx.LocalProtocolError("a transfer coding other than chunked alone")
+        if lengths:
+            raise httpx.LocalProtocolError("both Transfer-Encoding and Content-Length")
+        return None
+    if not lengths:
+        return 0
+    value = fields[names.index(b"content-length")][1]
+    if lengths > 1 or not _LENGTH.fullmatch(value):
+        raise httpx.LocalProtocolError("more than one Content-Length, or none that is a number")
+    return int(value)
 
 
 class _Callbacks:
@@ -130,23 +127,19 @@ def decode_answer(data: bytes, method: str) -> AnswerHead:
 
 def _frame(fields: Fields, method: str, status: int, version: bytes) -> tuple[Framing, int, bool]:
     """Decide as RFC 9112 section 6.3 does; return framing, length and whether the connection persists."""
-    lengths: list[bytes] = []
-    codings: list[bytes] = []
-    options: list[bytes] = []
-    for name, value in [field for field in fields if field[0].lower() in _FRAMING]:
-        match name.lower():
-            case b"content-length":
-                lengths.append(value)
-            case b"transfer-encoding":
-                codings.append(value.lower())
-            case _:
-                options += [option.strip(b" \t").lower() for option in value.split(b",")]
-    if len(lengths) > 1 or (lengths and not _LENGTH.fullmatch(lengths[0])):
-        raise httpx.RemoteProtocolError("the answer has more than one length, or none that is a number")
-    if codings and (lengths or codings != [b"chunked"] or version == b"1.0"):
-        raise httpx.RemoteProtocolError("the answer's transfer coding is ambiguous or unknown")
+    names = [name.lower() for name, _ in fields]
+    lengths, codings, length = names.count(b"content-length"), names.count(b"transfer-encoding"), 0
+    if lengths:
+        value = fields[names.index(b"content-length")][1]
+        if lengths > 1 or not _LENGTH.fullmatch(value):
+            raise httpx.RemoteProtocolError("the answer has more than one length, or none that is a number")
+        length = int(value)
+    if codings:
+        coding = fields[names.index(b"transfer-encoding")][1]
+        if lengths or codings > 1 or coding.lower() != b"chunked" or version == b"1.0":
+            raise httpx.RemoteProtocolError("the answer's transfer coding is ambiguous or unknown")
+    options = _options(fields) if b"connection" in names else ()
     persistent = b"close" not in options if version == b"1.1" else b"keep-alive" in options
-    length = int(lengths[0]) if lengths else 0
     if status < 200 or method == "HEAD" or status in (204, 304):
         # A 204 that announces a body may yet send it: what follows could be taken for the next answer.
         return Framing.NONE, 0, persistent and not (status == 204 and (length or codings))
@@ -155,3 +148,8 @@ def _frame(fields: Fields, method: str, status: int, version: bytes) -> tuple[Fr
     if lengths:
         return (Framing.LENGTH if length else Framing.NONE), length, persistent
     return Framing.CLOSE, 0, False
+
+
+def _options(fields: Fields) -> list[bytes]:
+    values = [value for name, value in fields if name.lower() == b"connection"]
+    return [option.strip(b" \t").lower() for value in values for option in value.split(b",")]

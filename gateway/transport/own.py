@@ -67,8 +67,8 @@ class OwnTransport(httpx.AsyncBaseTransport):
             connection,
             Answer(request.method, self._answers),
             Patience(waits.get("read"), waits.get("write"), end_s),
-            loop=loop,
-            on_end=self._take_back,
+            loop,
+            self._take_back,
         )
         try:
             await exchange.send(head, request.stream)

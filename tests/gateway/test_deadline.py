@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from gateway.alarm import Alarms
 from gateway.deadline import Deadline
 
 pytestmark = pytest.mark.anyio
@@ -19,7 +20,7 @@ async def ends(work: Callable[[Deadline], Awaitable[None]]) -> float:
     began_s = asyncio.get_running_loop().time()
 
     async def block() -> None:
-        async with Deadline() as deadline:
+        with Deadline(Alarms()) as deadline:
             await work(deadline)
             await asyncio.Event().wait()
 
@@ -62,7 +63,7 @@ async def test_an_end_in_the_past_is_now() -> None:
 
 
 async def test_an_end_in_the_past_may_move_away_in_the_same_turn() -> None:
-    async with Deadline() as deadline:
+    with Deadline(Alarms()) as deadline:
         deadline.extend(-1)
         deadline.extend(LONG_S)
         await asyncio.sleep(0.001)
@@ -96,7 +97,7 @@ async def test_what_is_held_is_not_ended_before_its_release(interrupted: bool) -
 
 
 async def test_nothing_moves_after_the_end() -> None:
-    async with Deadline() as deadline:
+    with Deadline(Alarms()) as deadline:
         deadline.extend(LONG_S)
     deadline.extend(SHORT_S)
     deadline.interrupt()
@@ -104,10 +105,10 @@ async def test_nothing_moves_after_the_end() -> None:
 
 
 async def test_what_comes_while_the_time_runs_out_is_harmless() -> None:
-    deadline = Deadline()
+    deadline = Deadline(Alarms())
 
     async def run_out() -> None:
-        async with deadline:
+        with deadline:
             deadline.extend(0)
             try:
                 await asyncio.sleep(10)
@@ -120,3 +121,14 @@ async def test_what_comes_while_the_time_runs_out_is_harmless() -> None:
     with pytest.raises(TimeoutError):
         await run_out()
     deadline.interrupt()
+
+
+async def test_a_timer_that_is_left_set_ends_no_later_block() -> None:
+    alarms = Alarms()
+    with Deadline(alarms) as first:
+        first.extend(SHORT_S)
+    with Deadline(alarms) as second:
+        second.extend(LONG_S)
+        first.extend(-1)
+        first.interrupt()
+        await asyncio.sleep(SHORT_S * 2)

@@ -45,11 +45,3 @@ async def test_an_answer_has_all_that_httpx_gives_one() -> None:
     assert (light.text, light.http_version, light.is_client_error) == ("body", "HTTP/1.1", True)
     await light.aclose()
     assert light.is_closed
-
-
-def test_an_unknown_attribute_is_one() -> None:
-    light = LightRequest("GET", lambda: httpx.URL("http://a.test"), [], httpx.ByteStream(b""), {})
-    with pytest.raises(AttributeError):
-        light.nothing  # noqa: B018
-    with pytest.raises(AttributeError):
-        light.headers.nothing  # type: ignore[attr-defined] # noqa: B018
