@@ -3,39 +3,42 @@
 States of a ramp, and what changes them:
 
     running   at ``percent``. Forward one step when it has stayed there for the minimum time, the candidate has served
-              enough requests there, and the verdict on the live pairs of this very step is promote.
+              enough requests there, and the verdict on the live pairs of this very step is promote. At 0 percent the
+              verdict is the route's standing one, of its present epoch and with evidence that is not old.
     paused    keeps ``percent`` until a person goes on or gives up. A step back ends here, and so does a toggle that
               somebody else has moved.
     done      at the last step, which has passed, too. The roles have swapped; the watch goes on.
     aborted   the baseline serves everything: a person gave up, or something critical was found.
 
 In running, paused and done everything is watched: the pairs, by e-CUSUMs and by the verdict on the step, and what has
-no pair, by errors and latency of the requests that the candidate served. What harms now (errors, critical outputs, a
-reject) brings the route all the way back; what is merely worse (slower, different) one step. No move can happen without
-``by`` and ``reason``, because a move *is* a new value with both. What is not known (a gateway that does not answer)
-never moves anything forward.
+no pair, by errors and latency of the requests that the candidate served (``compare.ramp_watch``). What harms now
+(errors, critical outputs, a reject) brings the route all the way back; what is merely worse (slower, different) one
+step. No move can happen without ``by`` and ``reason``, because a move *is* a new value with both.
+
+What is not known (a gateway or a store that does not answer) never moves anything forward. Where it stays unknown for
+``Plan.evidence_max_age_s``, ``Plan.back_unseen`` says whether the route keeps its place or comes all the way back.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 
+from compare.epochs import Epoch
 from compare.measurement import Measurement
 from compare.plan import Plan
 from compare.policy import Policy
-from compare.stats import best_bet, log_e_cusum, rate_evidence
+from compare.ramp_watch import NOTHING, Served, failing, fold_alarms, ringing
 from compare.verdict import Decision, Verdict
 
-_FEARED_LEAST, _FEARED_TIMES, _FEARED_MOST = 0.1, 5.0, 0.95
-_FLOOR_FROM = 100
-"""Requests of the baseline from which its own rate of errors is believed."""
 MOST_UNWRITTEN_S = 60.0
 """How long the evidence for a step holds while the toggle cannot be written."""
+CLOCK_SLACK_S = 5.0
+"""By how much a clock may go back without anything being made of it."""
 BY_VERDICT, BY_WATCH, BY_TOGGLE = "verdict", "watch", "toggle"
+NO_COUNTS, NO_STORE = "the gateway's counts cannot be read", "the store does not answer"
 
 
 class Phase(StrEnum):
@@ -53,25 +56,14 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """Requests that a backend answered to clients, as the gateway counts them: no pair is needed for these. ``slow``
-    are those beyond the latency objective (0 where there is none)."""
-
-    requests: int = 0
-    errors: int = 0
-    slow: int = 0
-
-    def __add__(self, other: Served) -> Served:
-        return Served(self.requests + other.requests, self.errors + other.errors, self.slow + other.slow)
-
-
-@dataclass(frozen=True, slots=True)
 class Ramp:
     """One route's ramp. ``percent`` is what the candidate is to serve, ``settled`` whether the toggle is known to say
-    so. ``by`` is who or what made the last change: a person, ``verdict`` or ``watch``. ``alarms`` is log W by watch;
-    ``sequence`` the place in the record up to which pairs were watched, ``first_sequence`` the one where this step
-    began, ``lost_before`` what the gateway had lost by then (``None`` until the first look); ``candidate`` and
-    ``baseline`` what each served since ``entered_at``; ``waiting`` why it does not go on yet."""
+    so, ``before`` where a move that is not settled began. ``by`` is who or what made the last change: a person,
+    ``verdict`` or ``watch``. ``alarms`` is log W by watch; ``sequence`` the place in the record up to which pairs were
+    watched, ``first_sequence`` the one where this step began, ``lost_before`` what the gateway had lost by then
+    (``None`` until the first look); ``candidate`` and ``baseline`` what each served since ``entered_at``; ``waiting``
+    why it does not go on yet. ``unseen_since`` is since when evidence is lacking (``None`` where it is not),
+    ``forced`` whether a person let it begin on old evidence."""
 
     route: str
     phase: Phase
@@ -80,21 +72,25 @@ class Ramp:
     by: str
     reason: str
     settled: bool = True
+    before: int | None = None
     alarms: Mapping[str, float] = field(default_factory=dict)
     sequence: int = 0
     first_sequence: int = 0
     lost_before: Mapping[str, int] | None = None
-    candidate: Served = Served()
-    baseline: Served = Served()
+    candidate: Served = NOTHING
+    baseline: Served = NOTHING
     waiting: tuple[str, ...] = ()
+    unseen_since: datetime | None = None
+    forced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What was seen since the last look. ``found`` is the candidate's percent in the toggle. ``pairs`` are new, in
-    order of sequence. ``candidate`` and ``baseline`` are ``None`` while the gateway's counts cannot be read.
-    ``verdict`` is on the pairs since the step was entered; at 0 percent, the route's standing one. ``noise`` is how
-    often the baseline differs from itself."""
+    order of sequence. ``candidate`` and ``baseline`` are ``None`` while the gateway's counts cannot be read,
+    ``stored`` is false while the store cannot. ``verdict`` is on the pairs since the step was entered; at 0 percent,
+    the route's standing one, and then ``epoch`` is the present one. ``noise`` is how often the baseline differs from
+    itself."""
 
     found: int
     pairs: Sequence[Measurement] = ()
@@ -102,58 +98,39 @@ class Seen:
     baseline: Served | None = None
     verdict: Verdict | None = None
     noise: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Watch:
-    """One e-CUSUM: alarm when ``title`` happens more often than ``rate``. ``critical`` brings the route all the way
-    back."""
-
-    title: str
-    rate: float
-    critical: bool
-    feared: float | None = None
+    stored: bool = True
+    epoch: Epoch | None = None
 
     @property
-    def bet(self) -> float:
-        """The bet that finds fastest what is feared: five times the rate, and one in ten at the least."""
-        feared = max(_FEARED_LEAST, _FEARED_TIMES * self.rate)
-        return best_bet(self.rate, self.feared or min(_FEARED_MOST, feared))
+    def lacking(self) -> str:
+        """What cannot be seen, in words; empty where nothing is lacking."""
+        missing = [NO_COUNTS] if self.candidate is None else []
+        return " and ".join([*missing, NO_STORE] if not self.stored else missing)
 
 
-ERRORS, CRITICAL, OUTPUTS = "candidate alone failed", "critical outputs", "different outputs"
-RATIO, OBJECTIVE = "pairs slower than allowed", "pairs beyond the latency objective"
-SERVED_ERRORS, SERVED_SLOW = "errors of served requests", "served requests beyond the latency objective"
-
-
-def watches(policy: Policy, noise: float, floor: float) -> tuple[Watch, ...]:
-    """Return what is watched on a route. ``noise`` and ``floor`` are the baseline's own rates of differing outputs and
-    of errors, which the margins are above of."""
-    rules = policy.margins
-    found = [
-        Watch(ERRORS, rules.errors, critical=True),
-        Watch(CRITICAL, rules.critical, critical=True),
-        Watch(OUTPUTS, min(0.8, rules.outputs + noise), critical=False),
-        Watch(RATIO, 0.5, critical=False, feared=0.8),
-        Watch(SERVED_ERRORS, min(0.8, rules.errors + floor), critical=True),
-    ]
-    if policy.latency_slo_s is not None:
-        found += [Watch(title, policy.slo_margin, critical=False) for title in (OBJECTIVE, SERVED_SLOW)]
-    return tuple(found)
-
-
-def begin(route: str, percent: int, who: str, now: datetime, sequence: int = 0) -> Ramp:
+def begin(
+    route: str, percent: int, who: str, now: datetime, sequence: int = 0, *, forced_because: str | None = None
+) -> Ramp:
     """Return a ramp that a person starts where the toggle is now; the next look makes the first move."""
-    return Ramp(route, Phase.RUNNING, percent, now, who, "started", sequence=sequence, first_sequence=sequence)
+    said = "started" if forced_because is None else f"started, forced: {forced_because}"
+    return Ramp(
+        route, Phase.RUNNING, percent, now, who, said,
+        sequence=sequence, first_sequence=sequence, forced=forced_because is not None,
+    )  # fmt: skip
 
 
-def resume(ramp: Ramp, who: str, now: datetime) -> Ramp:
+def resume(ramp: Ramp, who: str, now: datetime, *, forced_because: str | None = None) -> Ramp:
     """Go on after a pause: at the same step, whose time begins anew."""
-    return _enter(ramp, Phase.RUNNING, ramp.percent, now, who, "went on")
+    said = "went on" if forced_because is None else f"went on, forced: {forced_because}"
+    moved = _enter(ramp, Phase.RUNNING, ramp.percent, now, who, said)
+    return replace(moved, forced=forced_because is not None)
 
 
 def pause(ramp: Ramp, who: str, now: datetime) -> Ramp:
-    """Stay where it is until a person goes on."""
+    """Stay where it is until a person goes on. A step forward that the toggle does not show yet is taken back."""
+    if not ramp.settled and ramp.before is not None and ramp.before < ramp.percent:
+        taken_back = _enter(ramp, Phase.PAUSED, ramp.before, now, who, "paused before the step was made")
+        return replace(taken_back, settled=False)
     return replace(_enter(ramp, Phase.PAUSED, ramp.percent, now, who, "paused"), alarms=ramp.alarms)
 
 
@@ -167,46 +144,71 @@ def decide(ramp: Ramp, plan: Plan, policy: Policy, seen: Seen, now: datetime) ->
     if not ramp.phase.watched:
         return ramp
     if seen.found != ramp.percent:
-        return _follow(ramp, ramp.percent, seen.found, now)
-    looked = _look(ramp, policy, seen)
-    found = next(_findings(looked, plan, policy, seen), None)
+        return _follow(ramp, seen.found, now, f"from {ramp.percent} to {seen.found} %")
+    looked = _look(_by_the_clock(ramp, now), policy, seen, now)
+    found = next(_findings(looked, plan, policy, seen, now), None)
     if found is not None:
         return _retreat(looked, plan, *found, now)
+    unseen = [_unseen(looked, seen)] if _unseen_too_long(looked, plan, now) else []
     if looked.phase is not Phase.RUNNING:
-        return replace(looked, waiting=())
-    waiting = tuple(_waits(looked, plan, seen, now))
+        return replace(looked, waiting=tuple(unseen))
+    waiting = (*unseen, *_waits(looked, plan, seen, now))
     return replace(looked, waiting=waiting) if waiting else _advance(looked, plan, seen, now)
 
 
-def give_up(ramp: Ramp, before: int, found: int, now: datetime) -> Ramp | None:
+def give_up(ramp: Ramp, found: int, now: datetime) -> Ramp | None:
     """Return the ramp where its last move, which the toggle does not show yet, must not be written any more; ``None``
-    where it is to be written. ``before`` is where that move began, ``found`` what the toggle says.
+    where it is to be written. ``found`` is what the toggle says.
 
     Somebody else's toggle is never overruled, except to bring everything back; and what let a route go forward holds
     for ``MOST_UNWRITTEN_S`` only.
     """
     if not ramp.percent or found == ramp.percent:
         return None
-    if found != before:
-        return _follow(ramp, before, found, now)
-    if found > ramp.percent or (now - ramp.entered_at).total_seconds() <= MOST_UNWRITTEN_S:
+    if found != ramp.before:
+        return _follow(ramp, found, now, f"to {found} % before the move to {ramp.percent} % was written")
+    if found > ramp.percent or abs((now - ramp.entered_at).total_seconds()) <= MOST_UNWRITTEN_S:
         return None
-    said = f"the move to {ramp.percent} % could not be written for {MOST_UNWRITTEN_S:.0f} s; see why, then go on"
+    return unwritten(ramp, found, now, f"for {MOST_UNWRITTEN_S:.0f} s")
+
+
+def unwritten(ramp: Ramp, found: int, now: datetime, why: str) -> Ramp:
+    """Return the ramp without its last move forward, which could not be written: paused where the toggle is."""
+    said = f"the move to {ramp.percent} % could not be written {why}; see why, then go on"
     return replace(_enter(ramp, Phase.PAUSED, found, now, BY_WATCH, said), settled=True)
 
 
-def _follow(ramp: Ramp, before: int, found: int, now: datetime) -> Ramp:
+def too_old(verdict: Verdict, epoch: Epoch | None, plan: Plan, now: datetime) -> str | None:
+    """Return why a standing verdict is no evidence for a first step: it is of an earlier epoch than the present one, or
+    its newest pair is older than ``plan.verdict_max_age_s``. ``None`` where it is."""
+    told = verdict.epoch
+    if epoch is not None and (told.number, told.first_sequence) != (epoch.number, epoch.first_sequence):
+        return "its verdict is of an earlier epoch, and another build has answered since: run crossfade compare"
+    age_s = plan.verdict_max_age_s + 1 if verdict.last_at is None else (now - verdict.last_at).total_seconds()
+    if age_s <= plan.verdict_max_age_s:
+        return None
+    newest = "unknown" if verdict.last_at is None else f"of {verdict.last_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    return (
+        f"the newest pair in its verdict is {newest}, older than ramp.verdict_max_age_s allows "
+        f"({plan.verdict_max_age_s:g} s): mirror some traffic and run crossfade compare"
+    )
+
+
+def _follow(ramp: Ramp, found: int, now: datetime, how: str) -> Ramp:
     """Take up what somebody else has made of the toggle."""
-    said = f"somebody else moved the toggle from {before} to {found} %"
     phase = Phase.PAUSED if found else Phase.ABORTED
+    said = f"somebody else moved the toggle {how}"
     return replace(_enter(ramp, phase, found, now, BY_TOGGLE, said), settled=True)
 
 
 def _enter(ramp: Ramp, phase: Phase, percent: int, now: datetime, by: str, reason: str) -> Ramp:
-    """Return the ramp at a new place, where everything is counted from the beginning."""
+    """Return the ramp at a new place, where everything is counted from the beginning. A move that is not written yet
+    still began where it did."""
+    stays = percent == ramp.percent
     return Ramp(
-        ramp.route, phase, percent, now, by, reason, settled=percent == ramp.percent and ramp.settled,
-        sequence=ramp.sequence, first_sequence=ramp.sequence,
+        ramp.route, phase, percent, now, by, reason, settled=stays and ramp.settled,
+        before=ramp.before if stays else ramp.percent,
+        sequence=ramp.sequence, first_sequence=ramp.sequence, unseen_since=ramp.unseen_since,
     )  # fmt: skip
 
 
@@ -225,79 +227,48 @@ def _retreat(ramp: Ramp, plan: Plan, reason: str, critical: bool, now: datetime)
     return replace(moved, settled=moved.percent == ramp.percent)
 
 
-def _look(ramp: Ramp, policy: Policy, seen: Seen) -> Ramp:
+def _by_the_clock(ramp: Ramp, now: datetime) -> Ramp:
+    """Return the ramp with its step begun anew where the clock was set back to before it: what is received from now on
+    would else seem to be from before the step, and would not be watched."""
+    back_s = (ramp.entered_at - now).total_seconds()
+    if back_s <= CLOCK_SLACK_S:
+        return ramp
+    said = f"the clock was set back by {back_s:.0f} s, so the step begins anew"
+    anew = _enter(ramp, ramp.phase, ramp.percent, now, BY_WATCH, said)
+    return replace(anew, alarms=ramp.alarms, unseen_since=None, forced=ramp.forced)
+
+
+def _look(ramp: Ramp, policy: Policy, seen: Seen, now: datetime) -> Ramp:
     """Fold what is new into the watches and counts."""
-    candidate, baseline = ramp.candidate + (seen.candidate or Served()), ramp.baseline + (seen.baseline or Served())
-    alarms = dict(ramp.alarms)
-    for watch in watches(policy, seen.noise, _floor(baseline)):
-        log_w = alarms.get(watch.title, 0.0)
-        for events, trials in _steps(watch.title, policy, seen):
-            log_w = log_e_cusum(log_w, events, trials, watch.rate, watch.bet)
-        alarms[watch.title] = log_w
+    candidate, baseline = ramp.candidate + (seen.candidate or NOTHING), ramp.baseline + (seen.baseline or NOTHING)
+    alarms = fold_alarms(ramp.alarms, policy, seen.noise, baseline, seen.pairs, seen.candidate)
     sequence = max([ramp.sequence, *(m.sequence for m in seen.pairs)])
-    return replace(ramp, alarms=alarms, sequence=sequence, candidate=candidate, baseline=baseline)
+    unseen_since = (ramp.unseen_since or now) if seen.lacking else None
+    return replace(
+        ramp, alarms=alarms, sequence=sequence, candidate=candidate, baseline=baseline, unseen_since=unseen_since
+    )
 
 
-def _floor(baseline: Served) -> float:
-    return baseline.errors / baseline.requests if baseline.requests >= _FLOOR_FROM else 0.0
-
-
-def _steps(title: str, policy: Policy, seen: Seen) -> Iterator[tuple[int, int]]:
-    """Yield (events, trials) of one watch, a step each."""
-    if title in (SERVED_ERRORS, SERVED_SLOW):
-        if seen.candidate is not None:
-            yield getattr(seen.candidate, "errors" if title == SERVED_ERRORS else "slow"), seen.candidate.requests
-        return
-    for m in seen.pairs:
-        event = _event(title, policy, m)
-        if event is not None:
-            yield int(event), 1
-
-
-def _event(title: str, policy: Policy, m: Measurement) -> bool | None:
-    """Whether a pair shows what a watch looks for, ``None`` where it says nothing about it."""
-    if m.baseline is None or m.candidate is None or m.both_refused:
-        return None
-    old, new = m.baseline.wait_s, m.candidate.wait_s
-    if title == ERRORS:
-        return math.isinf(new) and not math.isinf(old)
-    if title in (CRITICAL, OUTPUTS):
-        found = m.judgement.output_class
-        if found is None:
-            return None
-        return m.judgement.critical is not None if title == CRITICAL else found.mismatch
-    if not m.timed:
-        return None
-    if title == OBJECTIVE:
-        return policy.latency_slo_s is not None and new > policy.latency_slo_s
-    return None if math.isinf(old) and math.isinf(new) else new > policy.margins.median_ratio * old
-
-
-def _findings(ramp: Ramp, plan: Plan, policy: Policy, seen: Seen) -> Iterator[tuple[str, bool]]:
+def _findings(ramp: Ramp, plan: Plan, policy: Policy, seen: Seen, now: datetime) -> Iterator[tuple[str, bool]]:
     """Yield (what is wrong, whether it is critical), the critical ones first."""
-    fired = [w for w in watches(policy, seen.noise, _floor(ramp.baseline)) if _fires(ramp, plan, w)]
-    for watch in sorted(fired, key=lambda w: not w.critical):
+    for watch in ringing(ramp.alarms, plan.alarm_after, policy, seen.noise, ramp.baseline):
         yield f"alarm: {watch.title}, above {100 * watch.rate:.2g} % at {ramp.percent} %", watch.critical
     if seen.verdict is not None and seen.verdict.decision is Decision.REJECT:
         yield f"rejected: {seen.verdict.reason}", True
-    served = ramp.candidate
-    for title, events, margin, critical in (
-        (SERVED_ERRORS, served.errors, policy.margins.errors + _floor(ramp.baseline), True),
-        (SERVED_SLOW, served.slow, policy.slo_margin, False),
-    ):
-        if served.requests and _surely_above(events, served.requests, margin, policy):
-            yield f"gate: {title}, {events:,} of {served.requests:,} at {ramp.percent} %", critical
+    if plan.back_unseen and _unseen_too_long(ramp, plan, now):
+        yield _unseen(ramp, seen), True
+    for title, critical in failing(ramp.candidate, ramp.baseline, policy):
+        yield f"gate: {title} at {ramp.percent} %", critical
 
 
-def _fires(ramp: Ramp, plan: Plan, watch: Watch) -> bool:
-    return ramp.alarms.get(watch.title, 0.0) >= math.log(plan.alarm_after)
+def _unseen_too_long(ramp: Ramp, plan: Plan, now: datetime) -> bool:
+    since = ramp.unseen_since
+    return ramp.percent > 0 and since is not None and (now - since).total_seconds() > plan.evidence_max_age_s
 
 
-def _surely_above(events: int, trials: int, margin: float, policy: Policy) -> bool:
-    if events <= margin * trials:
-        return False
-    evidence = float(rate_evidence(events, trials, margin, policy.rate_t_opt(margin), policy.alpha))
-    return evidence > math.log(1 / policy.alpha)
+def _unseen(ramp: Ramp, seen: Seen) -> str:
+    since = f"{ramp.unseen_since.astimezone(UTC):%H:%M:%S} UTC" if ramp.unseen_since is not None else "now"
+    return f"no evidence since {since}: {seen.lacking}"
 
 
 def _waits(ramp: Ramp, plan: Plan, seen: Seen, now: datetime) -> Iterator[str]:
@@ -307,10 +278,16 @@ def _waits(ramp: Ramp, plan: Plan, seen: Seen, now: datetime) -> Iterator[str]:
         if left_s > 0:
             yield f"stays at {ramp.percent} % for another {left_s:.0f} s at least"
         if seen.candidate is None:
-            yield "the gateway's counts cannot be read"
+            yield NO_COUNTS
         elif ramp.candidate.requests < plan.min_requests:
             yield f"the candidate served {ramp.candidate.requests:,} of {plan.min_requests:,} requests at this step"
-    if seen.verdict is None:
+    if not seen.stored:
+        yield NO_STORE
+    elif seen.verdict is None:
         yield "no pair of this step has been judged yet"
     elif seen.verdict.decision is not Decision.PROMOTE:
         yield f"the verdict is {seen.verdict.decision.value}: {seen.verdict.reason}"
+    elif not ramp.percent and not ramp.forced:
+        reason = too_old(seen.verdict, seen.epoch, plan, now)
+        if reason is not None:
+            yield reason

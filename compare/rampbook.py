@@ -4,6 +4,9 @@ A move is written in the same transaction as the ramp's new place and before the
 without a record of who or what made it; whether the toggle has followed is the ramp's ``settled``. A place is replaced
 only by whoever has read the present one (``version``): a person's word is never overwritten by a driver that had not
 heard it yet.
+
+A move back that was made while the store did not answer is recorded later (``record_late``), from the journal that took
+it up before the toggle was touched.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
-from compare.ramp import Phase, Ramp, Served
+from compare.ramp import Phase, Ramp
+from compare.ramp_watch import Served
 from shadow.store.database import writing
 from shadow.store.rows import microseconds, moment
 
@@ -115,7 +119,7 @@ class RampBook:
     def save(self, ramp: Ramp, before: Entry | None, now: datetime) -> Entry:
         """Put ``ramp`` in the place of ``before`` and, where it is a move, record that. Raises ``Outrun``."""
         version = 1 if before is None else before.version + 1
-        row = {"version": version, "body": json.dumps(asdict(ramp), default=_encode, separators=(",", ":"))}
+        row = {"version": version, "body": _to_json(ramp)}
         with writing(self._engine).begin() as connection:
             if before is None:
                 _insert_first(connection, {"route": ramp.route, **row})
@@ -126,6 +130,26 @@ class RampBook:
             if before is None or _is_move(before.ramp, ramp):
                 connection.execute(insert(moves), _move_row(before, ramp, now))
         return Entry(ramp, version)
+
+    def record_late(self, move: Move, now: datetime) -> None:
+        """Record a move that was made while the store did not answer, and put the ramp where it led, unless somebody
+        has moved it since. The same move is recorded once, however often it comes."""
+        late = f"{move.reason} (recorded {(now - move.at).total_seconds():.0f} s later: the store did not answer)"
+        row = {**_columns(move), "reason": late}
+        same = [moves.c[name] == row[name] for name in ("route", "at_us", "before", "after", "by")]
+        mine = select(ramps).where(ramps.c.route == move.route)
+        with writing(self._engine).begin() as connection:
+            if connection.execute(select(moves.c.id).where(*same)).first() is not None:
+                return
+            connection.execute(insert(moves), row)
+            found = connection.execute(mine).mappings().one_or_none()
+            if found is None:
+                _insert_first(connection, {"route": move.route, "version": 1, "body": _to_json(_led_to(move, None))})
+                return
+            ramp = _ramp_from_json(found["body"])
+            if ramp.entered_at <= move.at:
+                place = {"version": found["version"] + 1, "body": _to_json(_led_to(move, ramp))}
+                connection.execute(update(ramps).where(ramps.c.route == move.route).values(place))
 
     def moves(self, route: str, limit: int = 20) -> list[Move]:
         """Return the newest moves of a route, the newest first."""
@@ -176,15 +200,33 @@ def _is_move(before: Ramp, after: Ramp) -> bool:
 
 
 def _move_row(before: Entry | None, ramp: Ramp, now: datetime) -> dict[str, object]:
+    came_from = ramp.percent if before is None else before.ramp.percent
+    return _columns(Move(ramp.route, now, ramp.phase, came_from, ramp.percent, ramp.by, ramp.reason))
+
+
+def _columns(move: Move) -> dict[str, object]:
     return {
-        "route": ramp.route,
-        "at_us": microseconds(now),
-        "phase": ramp.phase.value,
-        "before": ramp.percent if before is None else before.ramp.percent,
-        "after": ramp.percent,
-        "by": ramp.by,
-        "reason": ramp.reason,
+        "route": move.route,
+        "at_us": microseconds(move.at),
+        "phase": move.phase.value,
+        "before": move.before,
+        "after": move.after,
+        "by": move.by,
+        "reason": move.reason,
     }
+
+
+def _led_to(move: Move, ramp: Ramp | None) -> Ramp:
+    """Return the place that a move led to. It is not settled: whether the toggle has followed is to be seen."""
+    seen = 0 if ramp is None else ramp.sequence
+    return Ramp(
+        move.route, move.phase, move.after, move.at, move.by, move.reason,
+        settled=False, before=move.before, sequence=seen, first_sequence=seen,
+    )  # fmt: skip
+
+
+def _to_json(ramp: Ramp) -> str:
+    return json.dumps(asdict(ramp), default=_encode, separators=(",", ":"))
 
 
 def _encode(value: object) -> str:
@@ -199,4 +241,6 @@ def _ramp_from_json(text: str) -> Ramp:
     raw["entered_at"] = datetime.fromisoformat(raw["entered_at"])
     raw["candidate"], raw["baseline"] = Served(**raw["candidate"]), Served(**raw["baseline"])
     raw["waiting"] = tuple(raw["waiting"])
+    since = raw.get("unseen_since")
+    raw["unseen_since"] = since and datetime.fromisoformat(since)
     return Ramp(**raw)

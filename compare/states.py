@@ -23,6 +23,7 @@ from sqlalchemy import (
     select,
 )
 
+from compare.epochs import Epoch
 from compare.policy import Policy, measurement_key
 from compare.results import Results
 from compare.state import RouteState, fold, state_from_bytes, state_key
@@ -76,6 +77,10 @@ class States:
             fold(new, policy, state)
             if not self._save(policy, state, since):
                 state = self.load(policy)
+
+    def present_epoch(self, policy: Policy) -> Epoch:
+        """Return the epoch of all that is measured now. Blocks; saves what it folds."""
+        return self.advance(policy).epochs.present
 
     def since(self, policy: Policy, moment: datetime) -> RouteState:
         """Return the fold of what was received from a moment on, by itself. Reads all of it; nothing is saved."""

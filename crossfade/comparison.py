@@ -130,13 +130,17 @@ def judge(
         reader.close()
 
 
+class StoreUnusable(ConfigError):
+    """The store cannot be opened, or does not answer."""
+
+
 def open_reader(config: Config) -> Reader:
-    """Open the store that the config names, for reading. Raises ``ConfigError`` where it cannot be opened."""
+    """Open the store that the config names, for reading. Raises ``StoreUnusable`` where it cannot be opened."""
     try:
         store = config.store
         return Reader.open(store.url, store.bodies, store.keep_bodies_days, key=store.key)
     except StoreError as error:
-        raise ConfigError(f"the store cannot be opened: {error}") from error
+        raise StoreUnusable(f"the store cannot be opened: {error}") from error
 
 
 def _choose(known: Sequence[Policy], routes: Sequence[str], reader: Reader) -> list[Policy]:

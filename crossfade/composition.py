@@ -121,7 +121,16 @@ def _plan(route: RouteConfig) -> Plan:
     rule, shadow = route.ramp, route.shadow
     back = shadow.percent if shadow.back_percent is None else shadow.back_percent
     mirrors_back = shadow.both_ways and shadow.percent > 0 and back > 0
-    return Plan(rule.steps, rule.min_stay_s, rule.min_requests, rule.alarm_after, mirrors_back)
+    return Plan(
+        steps=rule.steps,
+        min_stay_s=rule.min_stay_s,
+        min_requests=rule.min_requests,
+        alarm_after=rule.alarm_after,
+        mirrors_back=mirrors_back,
+        verdict_max_age_s=rule.verdict_max_age_s,
+        evidence_max_age_s=rule.evidence_max_age_s,
+        back_unseen=rule.on_no_evidence == "back",
+    )
 
 
 def _policy(config: Config, route: RouteConfig) -> Policy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from crossfade.usage import DEFAULT_CONFIG, ConfigOption, faults_as_usage
 
 if TYPE_CHECKING:
+    from compare.ramp import Ramp
     from compare.ramps import Ramps
 
 ramp_app = typer.Typer(
@@ -34,21 +36,50 @@ ConfigMapOption = Annotated[
 
 
 @ramp_app.command()
-def start(route: RouteArgument, config: ConfigOption = DEFAULT_CONFIG, configmap: ConfigMapOption = None) -> None:
-    """Begin, or go on after a pause. Needs a promote under today's policy, and `shadow.both_ways`."""
-    _change("start", route, config, configmap)
+def start(
+    route: RouteArgument,
+    config: ConfigOption = DEFAULT_CONFIG,
+    configmap: ConfigMapOption = None,
+    force: Annotated[
+        str | None,
+        typer.Option(metavar="WHY", help="Begin although the verdict is old; why is kept with the ramp's moves."),
+    ] = None,
+) -> None:
+    """Begin, or go on after a pause.
+
+    Needs `shadow.both_ways`, and a promote under today's policy: of the present builds, and with pairs that are not
+    older than `ramp.verdict_max_age_s`.
+    """
+    with faults_as_usage():
+        if force is not None and not force.strip():
+            raise ValueError("--force: say why, in a few words")
+        ramps = _ramps(config, configmap)
+        _tell(ramps.start(route, getpass.getuser(), force))
+        driver = ramps.state(route).driver
+    if driver is None:
+        typer.echo("Nothing moves yet, as no driver runs: crossfade ramp run", err=True)
 
 
 @ramp_app.command()
 def pause(route: RouteArgument, config: ConfigOption = DEFAULT_CONFIG, configmap: ConfigMapOption = None) -> None:
     """Stay at the present step. It is still watched, and still comes back when something is wrong."""
-    _change("pause", route, config, configmap)
+    with faults_as_usage():
+        _tell(_ramps(config, configmap).pause(route, getpass.getuser()))
 
 
 @ramp_app.command()
 def abort(route: RouteArgument, config: ConfigOption = DEFAULT_CONFIG, configmap: ConfigMapOption = None) -> None:
-    """Bring all traffic back to the baseline now. Works without a driver, too."""
-    _change("abort", route, config, configmap)
+    """Bring all traffic back to the baseline now. Needs no driver, and no store that answers."""
+    with faults_as_usage():
+        from crossfade.ramp_run import abort_now
+
+        try:
+            ramp, noted = abort_now(config, configmap, route, getpass.getuser())
+        except OSError as error:
+            raise ValueError(f"the toggle cannot be written: {error}") from error
+        _tell(ramp)
+    if noted:
+        typer.echo(f"The store does not answer. This move is noted in {noted} and recorded once it does.", err=True)
 
 
 @ramp_app.command()
@@ -83,18 +114,10 @@ def run(
         run_driver(config, configmap, gateway or [], interval, typer.echo)
 
 
-def _change(action: str, route: str, config: ConfigOption, configmap: str | None) -> None:
-    import getpass
+def _tell(ramp: Ramp) -> None:
+    from crossfade.ramping import describe
 
-    with faults_as_usage():
-        from crossfade.ramping import describe
-
-        ramps = _ramps(config, configmap)
-        ramp = getattr(ramps, action)(route, getpass.getuser())
-        driver = ramps.state(route).driver
     typer.echo(describe(ramp))
-    if action == "start" and driver is None:
-        typer.echo("Nothing moves yet, as no driver runs: crossfade ramp run", err=True)
 
 
 def _ramps(config: ConfigOption, configmap: str | None) -> Ramps:

@@ -8,23 +8,28 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 import httpx
+from sqlalchemy.exc import SQLAlchemyError
 
 from compare.plan import Plan
 from compare.policy import Policy
+from compare.ramp import Ramp
 from compare.rampbook import RampBook
-from compare.ramps import Ramps, ToggleWriter
+from compare.ramps import Ramps, ToggleWriter, abort_unrecorded
 from compare.results import Results
-from crossfade.comparison import open_reader
+from compare.states import States
+from crossfade.comparison import StoreUnusable, open_reader
 from crossfade.composition import plans, policies
 from crossfade.config.configmap import ConfigMapToggle
-from crossfade.config.loading import load_config
+from crossfade.config.loading import ConfigError, load_config
 from crossfade.config.model import Config
 from crossfade.config.toggle import FileToggle
+from crossfade.ramp_journal import RampJournal
 from crossfade.ramping import Driver, Situation
 from crossfade.served import TIMEOUT_S, ServedMeter, fetch_metrics
 from shadow.store.reader import Reader
@@ -39,11 +44,40 @@ def utc_now() -> datetime:
 
 
 def open_ramps(path: Path, configmap: str | None, reader: Reader | None = None) -> Ramps:
-    """Return the ramps of a config file. Raises ``ValueError`` where the file or the store cannot be used."""
+    """Return the ramps of a config file, with all moves recorded that were made while the store was away. Raises
+    ``ValueError`` where the file or the store cannot be used."""
     config = load_config(path, secrets=False)
     reader = reader or open_reader(config)
-    writer = toggle_of(path, config, configmap)
-    return Ramps(RampBook(reader.engine), Results(reader.engine), writer, situation_of(path), utc_now)
+    journal = journal_of(config)
+    try:
+        book, results = RampBook(reader.engine), Results(reader.engine)
+        states = States(reader.engine, results)
+        journal.record(book, utc_now())
+    except SQLAlchemyError as error:
+        raise StoreUnusable(f"the store does not answer: {type(error).__name__}") from error
+    except OSError as error:  # somebody else's file: no reason to keep a person from an abort
+        log.error("moves that were made while the store was away stay unrecorded: %s", error)
+    return Ramps(book, results, toggle_of(path, config, configmap), situation_of(path), utc_now, states, journal)
+
+
+def abort_now(path: Path, configmap: str | None, route: str, who: str) -> tuple[Ramp, str]:
+    """Bring a route back, also where the store does not answer; return where its ramp is, and where the move is noted
+    (empty when it is recorded). Raises ``ValueError`` or ``OSError`` where the toggle cannot be written."""
+    config = load_config(path, secrets=False)
+    journal = journal_of(config)
+    try:
+        ramp = open_ramps(path, configmap).abort(route, who)
+    except StoreUnusable:
+        ramp = abort_unrecorded(route, who, toggle_of(path, config, configmap), journal, utc_now())
+    with suppress(OSError):
+        if any(move.route == route and move.at == ramp.entered_at for move in journal.pending()):
+            return ramp, str(journal.path)
+    return ramp, ""
+
+
+def journal_of(config: Config) -> RampJournal:
+    """Return where moves back are noted while the store does not answer."""
+    return RampJournal.beside(Path(config.audit))
 
 
 def toggle_of(path: Path, config: Config, configmap: str | None) -> ToggleWriter:
@@ -95,7 +129,7 @@ def run_driver(
         reader = open_reader(config)
         driver = Driver(
             reader, toggle_of(path, config, configmap), ServedMeter(addresses, partial(fetch_metrics, client)),
-            situation_of(path), owner=owner, now=utc_now, tell=tell,
+            situation_of(path), journal=journal_of(config), owner=owner, now=utc_now, tell=tell,
         )  # fmt: skip
         tell(f"driving the ramps of {path} as {owner}; counts from {', '.join(addresses)}")
         try:
@@ -108,10 +142,12 @@ def run_driver(
 
 
 def _look(driver: Driver) -> bool:
-    """Look once; what goes wrong (the store is locked, the file is being edited) is logged, and the next look tries
-    again."""
+    """Look once; what goes wrong (the file is being edited) is logged, and the next look tries again."""
     try:
         return driver.look()
+    except ConfigError as error:
+        log.error("no ramp is watched until the config file can be read again: %s", error)
+        return False
     except Exception:
         log.exception("a look at the ramps failed")
         return False

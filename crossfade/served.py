@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from compare.policy import Policy
-from compare.ramp import Served
+from compare.ramp_watch import Served
 
 TIMEOUT_S = 2.0
 MAX_BYTES = 8 * 1024 * 1024

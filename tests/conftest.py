@@ -1,4 +1,5 @@
-"""What every test shares: the async backend, where the model files are, and what to do when a tool is missing."""
+"""What every test shares: the async backend, a PostgreSQL, where the model files are, and what to do when a tool is
+missing."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.gateway.redis_server import RedisServer, redis_running
+from tests.shadow.store.postgres_server import PostgresServer, postgres_server
 from tests.workers import GroupScheduling, rank_of
 
 # Each run draws the same examples, and none fails for its time; `--hypothesis-profile=default` draws others each time.
@@ -77,3 +79,10 @@ def models_dir() -> Path:
     folder = Path(os.environ.get("CROSSFADE_MODELS", "models")).resolve()
     assert folder.is_dir(), f"{folder} is missing: run `make models`, or set CROSSFADE_MODELS"
     return folder
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One PostgreSQL for all tests; each has a database of its own in it."""
+    with postgres_server() as server:
+        yield server

@@ -49,9 +49,9 @@ class Actions:
 
     def ramp(self, request: Request, form: Mapping[str, str]) -> Response:
         """Start, pause or abort a ramp, and lead back to the route."""
-        route = self._sources.state(request.path_params["route"]).route
+        route = request.path_params["route"]
         action, who = form.get("action", ""), visitor_of(request).name
-        if self._ramps is None:
+        if self._ramps is None or route not in self._sources.policies:  # not asked of the store, which may be away
             raise no_such(mark("ramp of"), route)
         if action not in ("start", "pause", "abort"):
             raise TroubleRaised(_UNKNOWN)

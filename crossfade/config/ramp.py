@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -21,6 +21,18 @@ class RampConfig(Section):
     )
     alarm_after: Annotated[float, Field(ge=100)] = Field(
         10_000.0, description="good observations, on average, before a watch raises a false alarm"
+    )
+    verdict_max_age_s: Annotated[float, Field(gt=0)] = Field(
+        86_400.0, description="how old the newest pair in the verdict may be that lets a ramp begin"
+    )
+    evidence_max_age_s: Annotated[float, Field(ge=1)] = Field(
+        60.0,
+        description="how long the gateways' counts or the store may not be readable before `on_no_evidence` applies",
+    )
+    on_no_evidence: Literal["hold", "back"] = Field(
+        "hold",
+        description="then: `hold` keeps the route where it is, with an error in the log each minute; `back` brings it "
+        "all the way back",
     )
 
     @model_validator(mode="after")

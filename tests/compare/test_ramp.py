@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compare.epochs import Epoch
 from compare.measurement import Critical, Measurement, OutputClass
 from compare.plan import Plan
-from compare.ramp import Phase, Ramp, Seen, Served, abort, begin, decide, pause, resume
+from compare.ramp import Phase, Ramp, Seen, abort, begin, decide, give_up, pause, resume
+from compare.ramp_watch import Served
 from compare.verdict import Decision, Verdict, judge
 from tests.compare.examples import START, measured, policy
 
@@ -148,12 +150,60 @@ def test_a_person_pauses_goes_on_and_aborts() -> None:
     assert decide(back, PLAN, POLICY, seen(25), AFTER) == back
 
 
+def test_a_pause_takes_back_a_step_that_is_not_made_yet() -> None:
+    on_its_way = decide(at(5), PLAN, POLICY, seen(5), AFTER)
+    assert (on_its_way.percent, on_its_way.settled) == (25, False)
+    stopped = pause(on_its_way, "bob", AFTER)
+    assert (stopped.percent, stopped.phase, stopped.settled) == (5, Phase.PAUSED, False)
+    for found in (5, 25):  # the driver had not written it, or had just done so
+        assert give_up(stopped, found, AFTER) is None, "5 % is to be written"
+
+
+def test_a_step_back_that_is_not_written_yet_stays_one_when_a_person_goes_on() -> None:
+    back = decide(at(25), PLAN, POLICY, ONE_STEP[0], AFTER)
+    assert (back.percent, back.settled) == (5, False)
+    assert give_up(resume(back, "ada", AFTER), 25, AFTER) is None, "5 % is to be written, 25 is nobody's word"
+
+
+def test_a_clock_that_is_set_back_begins_the_step_anew() -> None:
+    before = START - timedelta(hours=1)
+    ramp = decide(at(25), PLAN, POLICY, seen(25), before)
+    assert (ramp.percent, ramp.phase, ramp.entered_at) == (25, Phase.RUNNING, before)
+    assert "the clock was set back by 3600 s" in ramp.reason
+    assert decide(at(25), PLAN, POLICY, ALL_THE_WAY[3], before).percent == 0, "and is watched in the same look"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"last_at": START}, None),
+        ({"last_at": START - timedelta(days=2)}, "older than ramp.verdict_max_age_s allows"),
+        ({"last_at": None}, "the newest pair in its verdict is unknown"),
+        ({"epoch": Epoch(2, "a", "b", 40)}, "another build has answered since"),
+    ],
+)
+def test_a_first_step_needs_a_verdict_that_is_fresh_and_of_the_present_epoch(
+    changes: dict[str, object], why: str | None
+) -> None:
+    standing = replace(verdict(Decision.PROMOTE), **{"epoch": Epoch(1, "a", "b", 0), **changes})  # type: ignore[arg-type]
+    look = seen(0, verdict=standing, epoch=Epoch(1, "a", "b | c", 0))
+    ramp = decide(begin("route", 0, "ada", START), PLAN, POLICY, look, AFTER)
+    assert ramp.percent == (1 if why is None else 0)
+    assert why is None or why in ramp.waiting[0]
+    forced = begin("route", 0, "ada", START, forced_because="seen by hand")
+    assert "seen by hand" in forced.reason
+    assert decide(forced, PLAN, POLICY, look, AFTER).percent == 1
+    held = replace(look, verdict=verdict(Decision.HOLD))
+    assert decide(forced, PLAN, POLICY, held, AFTER).percent == 0, "force is about age and nothing else"
+
+
 LOOKS = st.builds(
-    lambda decision, n, errors, slow, known, output, failed: seen(
+    lambda decision, n, errors, slow, known, output, failed, stored: seen(
         0,
         decision,
         candidate=Served(n, min(n, errors), min(n, slow)) if known else None,
         pairs=[measured(i, None if failed else output, failure="reset" if failed else None) for i in range(n % 9)],
+        stored=stored,
     ),
     st.sampled_from(Decision),
     st.integers(0, 60),
@@ -161,6 +211,7 @@ LOOKS = st.builds(
     st.integers(0, 60),
     st.booleans(),
     st.sampled_from(OutputClass),
+    st.booleans(),
     st.booleans(),
 )
 
@@ -175,6 +226,8 @@ def test_no_way_leads_forward_without_a_promote_or_anywhere_without_a_reason(loo
         if after.percent > ramp.percent:
             assert look.verdict is not None
             assert look.verdict.decision is Decision.PROMOTE
+            assert look.stored
+            assert look.candidate is not None or not ramp.percent
             assert after.percent == PLAN.after(ramp.percent)
             assert ramp.percent == 0 or (now - ramp.entered_at).total_seconds() >= PLAN.min_stay_s
         if (after.percent, after.phase) != (ramp.percent, ramp.phase):

@@ -1,4 +1,5 @@
-"""The record of ramps: nothing is lost between two writers, and one driver at a time owns them."""
+"""The records of people and drivers, in either database: nothing is lost between two writers, and one driver at a time
+owns the ramps."""
 
 from __future__ import annotations
 
@@ -9,18 +10,32 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine
 
-from compare.ramp import Phase, Served, abort, begin, pause
-from compare.rampbook import Outrun, RampBook
+from compare.labels import Judgment, Label, Labels
+from compare.ramp import Phase, abort, begin, pause
+from compare.ramp_watch import Served
+from compare.rampbook import Move, Outrun, RampBook
 from shadow.store.database import open_database
 from tests.compare.examples import START
+from tests.shadow.store.postgres_server import PostgresServer
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    """Either database."""
+    url = f"sqlite:///{tmp_path / 'store.db'}"
+    if request.param == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        url = server.new_database()
+    engine = open_database(url)
+    yield engine
+    engine.dispose()
 
 
 @pytest.fixture
-def book(tmp_path: Path) -> Iterator[RampBook]:
-    engine = open_database(f"sqlite:///{tmp_path / 'store.db'}")
-    yield RampBook(engine)
-    engine.dispose()
+def book(engine: Engine) -> RampBook:
+    return RampBook(engine)
 
 
 def test_a_ramp_comes_back_as_it_was(book: RampBook) -> None:
@@ -76,3 +91,36 @@ def test_of_many_that_claim_at_once_all_agree_on_one(book: RampBook) -> None:
     with ThreadPoolExecutor(8) as many:
         owners = set(many.map(lambda n: book.claim(f"driver-{n}", START, 20), range(32)))
     assert len(owners) == 1
+
+
+def test_a_move_that_is_recorded_late_is_recorded_once_and_moves_no_ramp_that_has_gone_on(book: RampBook) -> None:
+    entry = book.save(begin("r", 25, "ada", START), None, START)
+    at, now = START + timedelta(seconds=5), START + timedelta(seconds=95)
+    back = Move("r", at, Phase.ABORTED, 25, 0, "watch", "alarm")
+    for _ in range(2):  # as after a crash between the record and the journal's end
+        book.record_late(back, now)
+    found = book.read("r")
+    assert found is not None
+    assert (found.ramp.percent, found.ramp.phase, found.ramp.settled, found.version) == (0, Phase.ABORTED, False, 2)
+    assert [(m.at, m.before, m.after) for m in book.moves("r")] == [(at, 25, 0), (START, 25, 25)]
+    with pytest.raises(Outrun):
+        book.save(pause(entry.ramp, "bob", now), entry, now)
+
+    book.save(begin("r", 0, "eve", now), found, now)
+    book.record_late(Move("r", at + timedelta(seconds=1), Phase.PAUSED, 25, 5, "watch", "alarm"), now)
+    last = book.read("r")
+    assert last is not None
+    assert (last.ramp.by, last.ramp.phase) == ("eve", Phase.RUNNING)
+    assert len(book.moves("r")) == 4
+
+
+def test_the_newest_label_of_a_pair_counts_and_none_is_lost(engine: Engine) -> None:
+    labels = Labels(engine)
+    for n, (pair, judgment) in enumerate(
+        [("x", Judgment.ACCEPTABLE), ("y", Judgment.ACCEPTABLE), ("x", Judgment.REAL)]
+    ):
+        labels.add(Label(pair, "r", "rotated", judgment, "ada", START + timedelta(seconds=n)))
+    newest = labels.of("x")
+    assert newest == Label("x", "r", "rotated", Judgment.REAL, "ada", START + timedelta(seconds=2))
+    assert labels.accepted("r") == {"rotated": 1}
+    assert labels.newest(["z"]) == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 
 from compare.policy import Policy
-from compare.ramp import Served
+from compare.ramp_watch import Served
 from crossfade.served import ServedMeter
 from gateway.metrics import Metrics
 from shadow.exchange import Failure, FailureKind, Observation

@@ -67,7 +67,7 @@ def _config() -> Config:
 def test_the_command_line_knows_every_command_and_flag(container: Container) -> None:
     path, _ = _parse(container.args)
 
-    assert path in {("gateway",), ("onprem",), ("dashboard",), ("compare",), ("models", "fetch")}
+    assert path in {("gateway",), ("onprem",), ("dashboard",), ("compare",), ("models", "fetch"), ("ramp", "run")}
 
 
 @pytest.mark.parametrize("words", [["gateway", "--konfig", "x"], ["compare", "--html"], ["onprem", "--port", "many"]])

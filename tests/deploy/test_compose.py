@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from importlib.metadata import version
+from urllib.parse import urlsplit
 
+from crossfade.config.loading import load_config
 from tests.deploy.description import (
     CONFIG,
     DEPLOY,
@@ -19,7 +21,7 @@ SERVICES = BASE["services"]
 
 
 def test_it_runs_the_whole() -> None:
-    assert set(SERVICES) == {"gateway", "onprem", "models", "redis", "dashboard", "compare"}
+    assert set(SERVICES) == {"gateway", "onprem", "models", "redis", "dashboard", "compare", "ramp"}
 
 
 def test_images_carry_the_version_of_the_project() -> None:
@@ -68,8 +70,24 @@ def test_every_mounted_volume_is_declared_and_the_config_is_a_read_only_folder()
                 assert (DEPLOY / source).resolve() == CONFIG.parent
             else:
                 assert source in BASE["volumes"], container.place
-    mounts = [volume for body in SERVICES.values() for volume in body.get("volumes", ()) if isinstance(volume, dict)]
-    assert {volume["read_only"] for volume in mounts if volume["type"] == "bind"} == {True}
+    writable = {
+        name
+        for name, body in SERVICES.items()
+        for volume in body.get("volumes", ())
+        if isinstance(volume, dict) and volume["type"] == "bind" and not volume.get("read_only", False)
+    }
+    assert writable == {"ramp"}, "it moves the toggle; nobody else may"
+
+
+def test_the_driver_of_ramps_runs_when_asked_beside_the_gateway_that_it_watches() -> None:
+    ramp, gateway = SERVICES["ramp"], SERVICES["gateway"]
+    assert ramp["profiles"] == ["ramp"]
+    assert ramp["restart"] == gateway["restart"]
+    address = urlsplit(ramp["command"][ramp["command"].index("--gateway") + 1])
+    assert address.hostname == "gateway"
+    assert str(address.port) == load_config(CONFIG, {"CLOUD_KEY": "x"}).gateway.listen.rpartition(":")[2]
+    state = {volume["target"] for volume in gateway["volumes"]} - {"/etc/crossfade"}
+    assert state <= {volume["target"] for volume in ramp["volumes"]}, "the same record, audit and journal"
 
 
 def test_every_variable_is_in_the_example_with_the_same_default() -> None:
@@ -109,7 +127,7 @@ def test_jobs_run_only_when_asked_and_are_not_restarted() -> None:
 
 
 def test_a_service_that_is_not_the_images_own_command_does_not_inherit_its_health_check() -> None:
-    for name in ("models", "compare"):
+    for name in ("models", "compare", "ramp"):
         assert SERVICES[name]["healthcheck"] == {"disable": True}, name
     assert "8088/" in " ".join(SERVICES["dashboard"]["healthcheck"]["test"])
 

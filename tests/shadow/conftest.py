@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.shadow.store.postgres_server import PostgresServer, postgres_server
+from tests.shadow.store.postgres_server import PostgresServer
 from tests.shadow.store.shelf import Shelf
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """One PostgreSQL for all tests; each has a database of its own in it."""
-    with postgres_server() as server:
-        yield server
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -13,13 +13,11 @@ from playwright.sync_api import Browser, sync_playwright
 from compare.dashboard.app import create_app
 from compare.job import run
 from compare.plan import Plan
-from compare.rampbook import RampBook
-from compare.ramps import Ramps
 from compare.results import Results
 from shadow.exchange import Exchange
 from shadow.store.reader import Reader
 from tests.compare.dashboard.filling import LATER, POLICIES, everything, fill
-from tests.compare.dashboard.ramping import PaperToggle
+from tests.compare.dashboard.ramping import PaperToggle, paper_ramps
 from tests.compare.dashboard.serving import running
 
 CHROMIUM = Path("/usr/bin/chromium")
@@ -54,7 +52,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             reader,
             Results(reader.engine),
             POLICIES,
-            ramps=_ramps(reader),
+            ramps=paper_ramps(reader, PaperToggle(), {policy.route: Plan() for policy in POLICIES}),
             notice=NOTICE,
             serving=lambda: TOGGLE,
             audit=seen.append,
@@ -64,14 +62,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             yield Site(address, reader, tuple(exchanges), seen)
     finally:
         reader.close()
-
-
-def _ramps(reader: Reader) -> Ramps:
-    policies = {policy.route: policy for policy in POLICIES}
-    plans = {policy.route: Plan() for policy in POLICIES}
-    return Ramps(
-        RampBook(reader.engine), Results(reader.engine), PaperToggle(), lambda: (policies, plans), lambda: LATER
-    )
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,17 @@
-"""A toggle that is no file: a number for each route."""
+"""Ramps with a toggle that is no file, a number for each route, and a journal that is a list."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+
+from compare.plan import Plan
+from compare.rampbook import Move, RampBook
+from compare.ramps import Ramps
+from compare.results import Results
+from compare.states import States
+from shadow.store.reader import Reader
+from tests.compare.dashboard.filling import LATER, POLICIES
 
 
 class PaperToggle:
@@ -21,3 +30,25 @@ class PaperToggle:
         if self.broken:
             raise OSError(self.broken)
         self.shares[route] = percent
+
+
+class PaperJournal:
+    """Keeps the moves that are noted (``compare.ramps.Journal``)."""
+
+    def __init__(self) -> None:
+        self.moves: list[Move] = []
+
+    def note(self, move: Move) -> None:
+        self.moves.append(move)
+
+
+def paper_ramps(
+    reader: Reader, toggle: PaperToggle, plans: Mapping[str, Plan], journal: PaperJournal | None = None
+) -> Ramps:
+    """Return the ramps of all routes of the filled store."""
+    policies = {policy.route: policy for policy in POLICIES}
+    results = Results(reader.engine)
+    return Ramps(
+        RampBook(reader.engine), results, toggle, lambda: (policies, plans), lambda: LATER,
+        States(reader.engine, results), journal or PaperJournal(),
+    )  # fmt: skip

@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -43,6 +44,21 @@ class PostgresServer:
     def stop(self) -> None:
         """Stop at once, as a crash would: sessions are cut, nothing is flushed."""
         self._run("pg_ctl", "-D", str(self._data), "-m", "immediate", "-w", "stop")
+
+    def freeze(self) -> None:
+        """Let every process of it stand still, as on a machine that hangs: connections stay open, and nothing comes."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let them go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        postmaster = int((self._data / "postmaster.pid").read_text().split()[0])
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        for pid in (postmaster, *map(int, children)):
+            with suppress(ProcessLookupError):  # a session that ended by itself
+                os.kill(pid, number)
 
     def new_database(self) -> str:
         """Return the URL of an empty database."""
