@@ -59,8 +59,21 @@ class RuleName(StrEnum):
     TEXT = "text"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Likeness:
+    """From when on two values are alike: a cosine, a share of common tags, boxes that meet and their F1, the chrF of
+    two texts."""
+
+    min_cosine: float = 0.999
+    min_jaccard: float = 0.8
+    min_iou: float = 0.5
+    min_f1: float = 0.95
+    box_format: Literal["xyxy", "xywh"] = "xyxy"
+    min_similarity: float = 0.8
+
+
 @dataclass(frozen=True, slots=True)
-class JsonRule:
+class JsonRule(Likeness):
     """A rule for one typed path such as ``items[*].score``; it also governs everything below that path.
 
     ``tolerance``: ``|a - b| <= abs_tol + rel_tol max(|a|, |b|)``. ``ranking``: a list of objects with ``label`` and
@@ -75,12 +88,6 @@ class JsonRule:
     rel_tol: float = 0.0
     label: str = "label"
     score: str = "prob"
-    min_cosine: float = 0.999
-    min_jaccard: float = 0.8
-    min_iou: float = 0.5
-    min_f1: float = 0.95
-    box_format: Literal["xyxy", "xywh"] = "xyxy"
-    min_similarity: float = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +139,7 @@ class TunedFor:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Likeness):
     """Everything a verdict depends on besides the record itself.
 
     ``routes`` is how many routes are judged together: a reject is made at ``alpha / (routes x gates)``. ``deadline_s``
@@ -167,12 +174,6 @@ class Policy:
     max_json_depth: int = 200
     max_body_bytes: int = 64 * 1024 * 1024
     value_path: str = ""
-    min_cosine: float = 0.999
-    min_jaccard: float = 0.8
-    min_iou: float = 0.5
-    min_f1: float = 0.95
-    box_format: Literal["xyxy", "xywh"] = "xyxy"
-    min_similarity: float = 0.8
     bodies: Bodies = Bodies.ALL
     kept_matches_percent: float = 1.0
 

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 from typing import Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from crossfade.config.section import HeaderName, Section
+from crossfade.config.section import HeaderName, Networks, Section
 
 
 class DashboardConfig(Section):
     """A proxy that knows its users may name them. Tokens are in the environment: see `crossfade dashboard --help`."""
 
     user_header: HeaderName | None = Field(None, description="the field in which a trusted proxy names the user")
-    trusted_proxies: tuple[str, ...] = Field((), description="networks (CIDR) whose user_header is believed")
+    trusted_proxies: Networks = Field((), description="networks (CIDR) whose user_header is believed")
     reviewers: tuple[str, ...] = Field((), description="users who may see bodies and label pairs; others see verdicts")
     operators: tuple[str, ...] = Field((), description="users who may also move traffic")
-
-    @field_validator("trusted_proxies")
-    @classmethod
-    def _check_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        from ipaddress import ip_network
-
-        for network in value:
-            ip_network(network)
-        return value
 
     @model_validator(mode="after")
     def _check_both(self) -> Self:

@@ -19,7 +19,7 @@ from crossfade.config.dashboard import DashboardConfig
 from crossfade.config.limits import CallerConfig, ConcurrencyConfig, CorsConfig, LimitEntry
 from crossfade.config.mirroring import MEBIBYTE, Method, MirrorConfig, Percent, ShadowConfig
 from crossfade.config.ramp import RampConfig
-from crossfade.config.section import Name, Section
+from crossfade.config.section import Name, Networks, Section
 from shadow.store.json_redaction import parse_path
 
 
@@ -193,7 +193,7 @@ class LimitsConfig(Section):
         "open", description="while the storage does not answer: let pass, refuse, or count in this process alone"
     )
     timeout_s: Annotated[float, Field(gt=0, le=5)] = Field(0.05, description="how long the storage may take")
-    trusted_proxies: tuple[str, ...] = Field((), description="networks (CIDR) whose forwarded_header is believed")
+    trusted_proxies: Networks = Field((), description="networks (CIDR) whose forwarded_header is believed")
     forwarded_header: Literal["X-Forwarded-For", "Forwarded"] = Field(
         "X-Forwarded-For", description="the field that the trusted proxies write; the other is not read"
     )
@@ -204,15 +204,6 @@ class LimitsConfig(Section):
     def _check_storage(cls, value: SecretStr) -> SecretStr:
         if not value.get_secret_value().startswith(("memory://", "async+redis://", "async+rediss://")):
             raise ValueError("must be memory:// or async+redis://host:port/db")
-        return value
-
-    @field_validator("trusted_proxies")
-    @classmethod
-    def _check_networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        from ipaddress import ip_network
-
-        for network in value:
-            ip_network(network)
         return value
 
 
