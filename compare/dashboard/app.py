@@ -14,7 +14,7 @@ import anyio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.routing import Mount, Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from compare.dashboard.access import Access, Role
@@ -86,27 +86,35 @@ def create_app(
     actions = Actions(sources, labels, ramps, audit, now)
     boundary = Boundary(gate, renderer)
     login = Login(gate, renderer)
-    read, draw, write = (anyio.CapacityLimiter(size) for size in (_READERS, _DRAWERS, _WRITERS))
+    feed = Feed(gateways, sources.progress)
     app = Starlette(
-        routes=[
-            Route("/", boundary.guard(pages.overview, read)),
-            Route("/routes/{route}", boundary.guard(pages.route, read)),
-            Route("/pairs/{id}", boundary.guard(pages.pair, read)),
-            Route("/pairs/{id}/label", boundary.change(actions.label, write, Role.REVIEWER), methods=["POST"]),
-            Route("/routes/{route}/ramp", boundary.change(actions.ramp, write, Role.OPERATOR), methods=["POST"]),
-            Route("/pairs/{id}/case", boundary.guard(material.export, draw, Role.REVIEWER)),
-            Route("/bodies/{id}/{role}", boundary.guard(material.body, draw, Role.REVIEWER)),
-            Route("/thumbs/{id}/{role}", boundary.guard(material.thumb, draw, Role.REVIEWER)),
-            Route("/outlines/{id}/{role}", boundary.guard(material.outline, draw, Role.REVIEWER)),
-            Route("/differences/{id}", boundary.guard(material.difference, draw, Role.REVIEWER)),
-            Route("/language/{code}", choose_language),
-            Route("/login", login.enter, methods=["POST"]),
-            Route("/-/live", boundary.live),
-            Route("/-/events", boundary.stream(Feed(gateways, sources.progress).stream)),
-            Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
-        ],
+        routes=_addresses(boundary, pages, material, actions, login, feed),
         middleware=[Middleware(SafeHeaders)],
         exception_handlers={HTTPException: boundary.lost},
     )
     app.state.gate = gate
     return app
+
+
+def _addresses(
+    boundary: Boundary, pages: Pages, material: Material, actions: Actions, login: Login, feed: Feed
+) -> list[BaseRoute]:
+    """Return what is at which address, for whom, and in which threads."""
+    read, draw, write = (anyio.CapacityLimiter(size) for size in (_READERS, _DRAWERS, _WRITERS))
+    return [
+        Route("/", boundary.guard(pages.overview, read)),
+        Route("/routes/{route}", boundary.guard(pages.route, read)),
+        Route("/pairs/{id}", boundary.guard(pages.pair, read)),
+        Route("/pairs/{id}/label", boundary.change(actions.label, write, Role.REVIEWER), methods=["POST"]),
+        Route("/routes/{route}/ramp", boundary.change(actions.ramp, write, Role.OPERATOR), methods=["POST"]),
+        Route("/pairs/{id}/case", boundary.guard(material.export, draw, Role.REVIEWER)),
+        Route("/bodies/{id}/{role}", boundary.guard(material.body, draw, Role.REVIEWER)),
+        Route("/thumbs/{id}/{role}", boundary.guard(material.thumb, draw, Role.REVIEWER)),
+        Route("/outlines/{id}/{role}", boundary.guard(material.outline, draw, Role.REVIEWER)),
+        Route("/differences/{id}", boundary.guard(material.difference, draw, Role.REVIEWER)),
+        Route("/language/{code}", choose_language),
+        Route("/login", login.enter, methods=["POST"]),
+        Route("/-/live", boundary.live),
+        Route("/-/events", boundary.stream(feed.stream)),
+        Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
+    ]
