@@ -9,6 +9,7 @@ import numpy as np
 from markupsafe import Markup
 
 from compare.gates import GateResult, State, Unit
+from compare.phrases import Phrase, joined, say
 from compare.reasons import amount
 from compare.stats import Histogram, ecdf_band
 from compare.tally import Floats
@@ -20,25 +21,26 @@ _POINTS = 200
 BAND_FROM = 100
 
 
-def gate_bar(gate: GateResult) -> Markup:
+def gate_bar(gate: GateResult) -> Phrase:
     """Draw the interval as a bar and the margin as a line; an end that is not known runs to the edge."""
     if gate.margin is None or gate.state is State.NODATA:
-        return Markup('<span class="soft">no data</span>')
+        return say(Markup('<span class="soft">{words}</span>'), words=say("no data"))
     scale = _scale(gate)
     low = scale(gate.low) if gate.low is not None else _PAD
     high = scale(gate.high) if gate.high is not None else _WIDTH - _PAD
     at = scale(gate.margin)
-    words = f"{_end(gate.low, gate)} to {_end(gate.high, gate)}, allowed {amount(gate.margin, gate.unit)}"
+    ends = {"low": amount(gate.low, gate.unit), "high": amount(gate.high, gate.unit)}
+    words = say("{low} to {high}, allowed {allowed}", allowed=amount(gate.margin, gate.unit), **ends)
     anchor = "end" if at > _WIDTH * 0.75 else "start"
     shift = -5 if anchor == "end" else 5
     point = "" if gate.estimate is None else _dot(scale(gate.estimate))
-    return Markup(
+    return say(Markup(
         '<svg class="bar" viewBox="0 0 {w:.0f} 26" role="img" aria-label="{words}">'
         '<line x1="{pad}" y1="16" x2="{end}" y2="16" stroke="var(--line)" stroke-width="2"/>'
         '<rect x="{x:.1f}" y="11" width="{bar:.1f}" height="10" rx="3" fill="var(--{tone})"/>{point}'
         '<line x1="{at:.1f}" y1="3" x2="{at:.1f}" y2="25" stroke="var(--ink)" stroke-width="2"/>'
         '<text x="{label:.1f}" y="9" font-size="10" text-anchor="{anchor}" fill="var(--soft)">{margin}</text></svg>'
-    ).format(
+    ),
         w=_WIDTH, words=words, pad=_PAD, end=_WIDTH - _PAD, x=low, bar=max(3.0, high - low), tone=_tone(gate),
         point=Markup(point), at=at, label=at + shift, anchor=anchor, margin=amount(gate.margin, gate.unit),  # noqa: S704
     )  # fmt: skip
@@ -51,10 +53,6 @@ def _tone(gate: GateResult) -> str:
 
 def _dot(x: float) -> str:
     return f'<circle cx="{x:.1f}" cy="16" r="2.5" fill="var(--ink)"/>'
-
-
-def _end(value: float | None, gate: GateResult) -> str:
-    return "not known" if value is None else amount(value, gate.unit)
 
 
 class _Scale:
@@ -83,7 +81,7 @@ def _scale(gate: GateResult) -> _Scale:
     return _Scale(known, log=gate.unit is Unit.RATIO)
 
 
-def ecdf(baseline: Histogram, candidate: Histogram, objective_s: float | None = None) -> Markup:
+def ecdf(baseline: Histogram, candidate: Histogram, objective_s: float | None = None) -> Phrase:
     """Draw the share of requests answered within a time, both sides, on a log axis; failures never arrive.
 
     From ``BAND_FROM`` requests on a light band shows where the whole curve lies, at alpha 5 %, however often one looks.
@@ -91,7 +89,7 @@ def ecdf(baseline: Histogram, candidate: Histogram, objective_s: float | None = 
     curves = [side.steps() for side in (baseline, candidate)]
     finite = np.concatenate([values[values > 0] for values, _ in curves])
     if finite.size == 0:
-        return Markup('<p class="soft">no latency was measured</p>')
+        return say(Markup('<p class="soft">{words}</p>'), words=say("no latency was measured"))
     low, high = float(finite.min()) / 1.1, float(finite.max()) * 1.1
 
     def x(value: float) -> float:
@@ -112,11 +110,14 @@ def ecdf(baseline: Histogram, candidate: Histogram, objective_s: float | None = 
         parts += _band([(x(v), s) for v, s in steps], ecdf_band(side.total, BAND_FROM), y, tone)
         points = " ".join(f"{x(v):.1f},{y(s):.1f}" for v, s in steps)
         parts.append(f'<polyline points="{points}" fill="none" stroke="var(--{tone})" stroke-width="2.5"/>')
-    head = (
-        f'<svg viewBox="0 0 {_ECDF_WIDTH:.0f} {_ECDF_HEIGHT:.0f}" role="img" '
-        'aria-label="share of requests answered within a time, both sides">'
-    )
-    return Markup("".join([head, *parts, "</svg>"]))  # noqa: S704 - only numbers that were formatted above
+    return _drawing(say("share of requests answered within a time, both sides"), parts)
+
+
+def _drawing(label: Phrase, parts: Sequence[str | Phrase]) -> Phrase:
+    """Return a drawing of parts that are numbers in markup, or phrases."""
+    head = Markup('<svg viewBox="0 0 {w:.0f} {h:.0f}" role="img" aria-label="{label}">{parts}</svg>')
+    drawn = joined("", (part if isinstance(part, Phrase) else Markup(part) for part in parts))  # noqa: S704 - numbers
+    return say(head, w=_ECDF_WIDTH, h=_ECDF_HEIGHT, label=label, parts=drawn)
 
 
 def _band(steps: Sequence[tuple[float, float]], width: float, y: Callable[[float], float], tone: str) -> list[str]:
@@ -157,18 +158,18 @@ def ratio_bins(ratios: Histogram) -> list[tuple[float, float, int]]:
     return [(float(a), float(b), round(float(n))) for a, b, n in zip(edges, edges[1:], found, strict=False)]
 
 
-def ratio_histogram(ratios: Histogram, margin: float) -> Markup:
+def ratio_histogram(ratios: Histogram, margin: float) -> Phrase:
     """Draw how many pairs have which ratio of candidate to baseline: left of 1 the candidate is faster."""
     bins = ratio_bins(ratios)
     if not bins:
-        return Markup('<p class="soft">no pair was timed</p>')
+        return say(Markup('<p class="soft">{words}</p>'), words=say("no pair was timed"))
     low, high, most = bins[0][0], bins[-1][1], max(n for _, _, n in bins)
 
     def x(value: float) -> float:
         return 10 + (math.log(value) - math.log(low)) / (math.log(high) - math.log(low)) * (_ECDF_WIDTH - 20)
 
     floor = _ECDF_HEIGHT - _BOTTOM
-    parts = [
+    parts: list[str | Phrase] = [
         f'<rect x="{x(a):.1f}" y="{floor - n / most * (floor - 20):.1f}" width="{max(1.0, x(b) - x(a) - 1):.1f}" '
         f'height="{n / most * (floor - 20):.1f}" fill="var(--{"candidate" if b <= margin else "bad"})"/>'
         for a, b, n in bins
@@ -180,23 +181,24 @@ def ratio_histogram(ratios: Histogram, margin: float) -> Markup:
         f"{t:g}</text>"
         for t in ticks
     ]
-    near_the_end = x(margin) > _ECDF_WIDTH * 0.8
-    parts += [_upright(x(1.0), "equal", "end", 14)]
-    parts += [_upright(x(margin), f"allowed {margin:.2f}", "end" if near_the_end else "start", 28)]
-    head = (
-        f'<svg viewBox="0 0 {_ECDF_WIDTH:.0f} {_ECDF_HEIGHT:.0f}" role="img" '
-        'aria-label="pairs by ratio of candidate latency to baseline latency">'
-    )
-    return Markup("".join([head, *parts, "</svg>"]))  # noqa: S704 - only numbers that were formatted above
+    # A label that has no room right of its line stands left of both lines, so that none runs through it.
+    near_the_end = x(margin) > _ECDF_WIDTH - 120
+    label = (x(1.0) - 4, "end") if near_the_end else (x(margin) + 4, "start")
+    parts += [_upright(x(1.0), say("equal"), (x(1.0) - 4, "end"), 14)]
+    parts += [_upright(x(margin), say("allowed {margin:.2f}", margin=margin), label, 28)]
+    return _drawing(say("pairs by ratio of candidate latency to baseline latency"), parts)
 
 
-def _upright(x: float, text: str, anchor: str, y: float) -> str:
-    shift = -4 if anchor == "end" else 4
-    return (
-        f'<line x1="{x:.1f}" y1="10" x2="{x:.1f}" y2="{_ECDF_HEIGHT - _BOTTOM}" stroke="var(--ink)" '
-        f'stroke-dasharray="4 3"/><text x="{x + shift:.1f}" y="{y}" font-size="11" text-anchor="{anchor}" '
-        f'fill="var(--soft)">{text}</text>'
-    )
+def _upright(x: float, text: Phrase, label: tuple[float, str], y: float) -> Phrase:
+    """Draw a line with a text beside it; ``label`` is where the text begins or ends."""
+    at, anchor = label
+    return say(
+        Markup(
+            '<line x1="{x:.1f}" y1="10" x2="{x:.1f}" y2="{low}" stroke="var(--ink)" stroke-dasharray="4 3"/>'
+            '<text x="{at:.1f}" y="{y}" font-size="11" text-anchor="{anchor}" fill="var(--soft)">{text}</text>'
+        ),
+        x=x, at=at, y=y, low=_ECDF_HEIGHT - _BOTTOM, anchor=anchor, text=text,
+    )  # fmt: skip
 
 
 def funnel(steps: Sequence[tuple[str, int]]) -> Markup:

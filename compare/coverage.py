@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compare.gates import GateResult, State, Unit
+from compare.phrases import Phrase, joined, plain, say
 from compare.policy import Policy
 from compare.state import RouteState
 from compare.tally import Tally
@@ -38,8 +39,8 @@ DELIBERATE = frozenset(
 """Skips that the configuration asked for. All others are losses."""
 MISSING = "missing"
 KEPT = {
-    Bodies.MISMATCHES: "the bodies of matches are deleted once judged",
-    Bodies.HASHES: "only hashes are kept: outputs are equal or different, no pictures are compared",
+    Bodies.MISMATCHES: say("the bodies of matches are deleted once judged"),
+    Bodies.HASHES: say("only hashes are kept: outputs are equal or different, no pictures are compared"),
 }
 """What the report says of a route that does not keep all bodies."""
 
@@ -255,37 +256,47 @@ def coverage_gate(coverage: Coverage, data: Tally, policy: Policy) -> GateResult
 
     Only pairs with a 2xx on both sides count towards ``min_pairs``: a 3xx is relayed as it is and has no output.
     """
-    lacking = []
-    share = coverage.share
-    if share is None or share < policy.min_coverage:
-        lost = ", ".join(f"{n} {_words(name)}" for name, n in coverage.losses.items())
-        lacking.append(f"only {100 * (share or 0):.1f} % compared" + (f" (lost: {lost})" if lost else ""))
-    if data.answered < policy.min_pairs:
-        lacking.append(f"{data.answered} of {policy.min_pairs} pairs that both sides answered")
-    if data.span_s < policy.min_span_s:
-        lacking.append(f"{_duration(data.span_s)} of {_duration(policy.min_span_s)} observed")
+    lacking, share = _lacking(coverage, data, policy), coverage.share
     return GateResult(
-        "P0", "coverage", State.NODATA if data.pairs == 0 else State.OPEN if lacking else State.PASS, Unit.SHARE,
+        "P0", say("coverage"), State.NODATA if data.pairs == 0 else State.OPEN if lacking else State.PASS, Unit.SHARE,
         policy.min_coverage, coverage.sampled, estimate=share, low=share, high=share,
-        settle=None, note="; ".join([*lacking, *_remarks(coverage, data, policy, lacking=bool(lacking))]),
+        settle=None, note=joined("; ", [*lacking, *_remarks(coverage, data, policy, lacking=bool(lacking))]),
     )  # fmt: skip
 
 
-def _remarks(coverage: Coverage, data: Tally, policy: Policy, *, lacking: bool) -> list[str]:
-    """Return what is to be said of the coverage whether it is enough or not."""
-    said = [] if lacking else [f"mirroring {policy.mirror_percent:g} %"]
-    if coverage.window.part and coverage.window.since_at is not None:
-        said.append(f"since {coverage.window.since_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC")
-    if policy.bodies is not Bodies.ALL:
-        said.append(KEPT[policy.bodies])
-    if data.both_refused:
-        statuses = ", ".join(f"{n} with {status}" for status, n in data.refused.most_common(3))
-        said.append(f"{data.both_refused} pairs that both sides refused are no evidence ({statuses})")
+def _lacking(coverage: Coverage, data: Tally, policy: Policy) -> list[Phrase]:
+    """Return what coverage has too little of."""
+    said, share = [], coverage.share
+    if share is None or share < policy.min_coverage:
+        compared = say("only {share:.1f} % compared", share=100 * (share or 0))
+        lost = joined(", ", (say("{n:,} {reason}", n=n, reason=plain(name)) for name, n in coverage.losses.items()))
+        said.append(say("{compared} (lost: {lost})", compared=compared, lost=lost) if lost else compared)
+    if data.answered < policy.min_pairs:
+        wanted = policy.min_pairs
+        said.append(say("{n:,} of {wanted:,} pairs that both sides answered", n=data.answered, wanted=wanted))
+    if data.span_s < policy.min_span_s:
+        seen, wanted_s = _duration(data.span_s), _duration(policy.min_span_s)
+        said.append(say("{seen} of {wanted} observed", seen=seen, wanted=wanted_s))
     return said
 
 
-def _duration(seconds: float) -> str:
-    for unit, name in ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min")):
-        if seconds >= 2 * unit:
-            return f"{seconds / unit:.1f} {name}"
-    return f"{seconds:.0f} s"
+def _remarks(coverage: Coverage, data: Tally, policy: Policy, *, lacking: bool) -> list[Phrase]:
+    """Return what is to be said of the coverage whether it is enough or not."""
+    said = [] if lacking else [say("mirroring {percent:g} %", percent=policy.mirror_percent)]
+    if coverage.window.part and coverage.window.since_at is not None:
+        said.append(say("since {at} UTC", at=f"{coverage.window.since_at.astimezone(UTC):%Y-%m-%d %H:%M}"))
+    if policy.bodies is not Bodies.ALL:
+        said.append(KEPT[policy.bodies])
+    if data.both_refused:
+        statuses = joined(", ", (say("{n:,} with {status}", n=n, status=s) for s, n in data.refused.most_common(3)))
+        both = data.both_refused
+        said.append(say("{n:,} pairs that both sides refused are no evidence ({statuses})", n=both, statuses=statuses))
+    return said
+
+
+def _duration(seconds: float) -> Phrase:
+    if seconds >= 2 * 86_400:
+        return say("{n:.1f} d", n=seconds / 86_400)
+    if seconds >= 2 * 3_600:
+        return say("{n:.1f} h", n=seconds / 3_600)
+    return say("{n:.1f} min", n=seconds / 60) if seconds >= 120 else say("{n:.0f} s", n=seconds)

@@ -1,4 +1,4 @@
-"""What stands behind a verdict, in words and rows: waits by size and hour, what would change the verdict, the funnel.
+"""What stands behind a verdict, in words and rows: waits by size and hour, the funnel.
 
 Pure. Percentiles are of raw values (to four digits), never of percentiles.
 """
@@ -9,13 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from compare.coverage import DELIBERATE, Coverage
-from compare.gates import GateResult, State, Unit
+from compare.gates import GateResult, State
 from compare.latency import span, times, typical_words
 from compare.policy import Policy
-from compare.reasons import amount
 from compare.stats import Histogram, Percentile, first_finite_trials
 from compare.tally import SIZES, Sides, Tally
-from compare.verdict import Decision, Verdict
+from compare.verdict import Verdict
 
 _HOURS_SHOWN = 24
 _PACE_WORDS = {
@@ -94,44 +93,6 @@ def _tail(gate: GateResult, policy: Policy) -> str:
     more = f", {known - gate.n:,} more pairs" if known is not None and known > gate.n else ""
     so_far = f" ({times(gate.estimate)} so far)" if gate.estimate and not more else ""
     return f"95th percentile not yet known{so_far}{more}"
-
-
-def what_would_change(verdict: Verdict, policy: Policy) -> tuple[str, ...]:
-    """Return what stands between this verdict and another, each with how many pairs that takes where that is known."""
-    found = []
-    if verdict.decision is Decision.REJECT:
-        found.append(
-            "A reject stays until a build that was never seen before begins a new epoch, or the policy changes."
-        )
-    for gate in verdict.gates:
-        if gate.id == "P0" and gate.state is not State.PASS:
-            found.append(f"Coverage: {gate.note}.")
-        elif gate.state is State.FAIL and (gate.required or gate.critical):
-            found.append(
-                f"{gate.title} ({gate.id}) fails: {_ends(gate)}, allowed {amount(gate.margin, gate.unit)}. More pairs "
-                f"do not mend it, a better {policy.candidate} does."
-            )
-        elif gate.required and gate.state in (State.OPEN, State.NODATA) and gate.id != "P0":
-            found.append(_open(gate))
-    if verdict.decision is Decision.PROMOTE:
-        found.append("A gate that fails, coverage that drops or a new build would change this to hold or reject.")
-    return tuple(found)
-
-
-def _open(gate: GateResult) -> str:
-    if gate.state is State.NODATA:
-        return f"{gate.title} ({gate.id}) has no data yet."
-    more = "not known how many more pairs" if gate.more is None else f"about {gate.more:,} more pairs"
-    return (
-        f"{gate.title} ({gate.id}) is open: {_ends(gate)}, allowed {amount(gate.margin, gate.unit)}; {more} settle it "
-        "if things go on as they are."
-    )
-
-
-def _ends(gate: GateResult) -> str:
-    low = "?" if gate.low is None else amount(gate.low, gate.unit)
-    high = "?" if gate.high is None else amount(gate.high, gate.unit)
-    return f"{low} to {high}" if gate.unit is not Unit.MEAN else f"{low} to {high} of the deadline"
 
 
 def coverage_steps(coverage: Coverage, judged: int) -> tuple[tuple[str, int], ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compare.phrases import Phrase, say
 from compare.tally import Tally
 
 TELLING = (
@@ -83,16 +84,18 @@ def count_failures(data: Tally) -> tuple[DiagnosisCount, ...]:
     )
 
 
-def _failure_words(kind: str) -> str:
-    words = {
-        "timeout": "gave no answer in time",
-        "connect": "could not be reached",
-        "reset": "broke the connection",
-        "protocol": "answered something that is not HTTP",
-        "truncated": "cut its answer short",
-        "too_large": "sent more than the mirror reads",
-        "out_of_memory": "ran out of memory",
-    }
+_FAILURES = {
+    "timeout": say("gave no answer in time"),
+    "connect": say("could not be reached"),
+    "reset": say("broke the connection"),
+    "protocol": say("answered something that is not HTTP"),
+    "truncated": say("cut its answer short"),
+    "too_large": say("sent more than the mirror reads"),
+    "out_of_memory": say("ran out of memory"),
+}
+
+
+def _failure_words(kind: str) -> Phrase:
     if kind.startswith("status "):
-        return f"answered {kind.removeprefix('status ')}"
-    return words.get(kind, f"failed ({kind})")
+        return say("answered {status}", status=kind.removeprefix("status "))
+    return _FAILURES.get(kind) or say("failed ({kind})", kind=kind)

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 import numpy as np
 
+from compare.phrases import Phrase, joined, say
 from compare.policy import Policy
 from compare.stats import (
     first_finite_trials,
@@ -91,7 +92,7 @@ def _finite(value: float) -> float | None:
 
 def typical_latency(data: Tally, policy: Policy) -> GateResult:
     """G1: the median over pairs of candidate latency over baseline latency (not the ratio of two medians)."""
-    title, margin, n = "typical latency", policy.margins.median_ratio, data.ratios.total
+    title, margin, n = say("typical latency"), policy.margins.median_ratio, data.ratios.total
     if n == 0:
         return GateResult("G1", title, State.NODATA, Unit.RATIO, margin, 0)
     t_opt, threshold = policy.tuned_for.p50, math.log(1 / policy.alpha)
@@ -102,7 +103,7 @@ def typical_latency(data: Tally, policy: Policy) -> GateResult:
         "G1", title, state, Unit.RATIO, margin, n,
         estimate=data.ratios.percentile(0.5).value, low=_finite(low), high=_finite(high),
         settle=trials_to_settle(data.within, n, 0.5, t_opt, policy.alpha),
-        note=f"{data.unanswered} pairs without any answer left out" if data.unanswered else "",
+        note=say("{n:,} pairs without any answer left out", n=data.unanswered) if data.unanswered else "",
     )  # fmt: skip
 
 
@@ -111,15 +112,15 @@ def latency_objective(data: Tally, policy: Policy) -> GateResult:
     if policy.latency_slo_s is None:
         return GateResult(
             "G2",
-            "latency objective",
+            say("latency objective"),
             State.NODATA,
             Unit.SHARE,
             None,
             0,
             required=False,
-            note="no objective is configured",
+            note=say("no objective is configured"),
         )
-    title, n = f"slower than {policy.latency_slo_s:g} s", data.timed.candidate.total
+    title, n = say("slower than {seconds:g} s", seconds=policy.latency_slo_s), data.timed.candidate.total
     return _rate_gate("G2", title, data.slo_misses, n, policy.slo_margin, policy, critical=False)
 
 
@@ -127,7 +128,7 @@ def tail(data: Tally, policy: Policy, p: float) -> GateResult:
     """G3: a ratio of two quantiles, each side's interval at alpha / 2. Shown; rejects when its lower end is beyond the
     margin."""
     old, new = data.timed.baseline, data.timed.candidate
-    title, margin, n = f"tail, {100 * p:.0f}th percentile", policy.margins.tail_ratio, new.total
+    title, margin, n = say("tail, {p:.0f}th percentile", p=100 * p), policy.margins.tail_ratio, new.total
     if n == 0:
         return GateResult(f"G3-p{100 * p:.0f}", title, State.NODATA, Unit.RATIO, margin, 0, required=False)
     t_opt = policy.tuned_for.p95 if p == 0.95 else policy.tuned_for.p99
@@ -148,13 +149,13 @@ def tail(data: Tally, policy: Policy, p: float) -> GateResult:
         low=_finite(low), high=_finite(high), required=False, critical=True,
         rejects=ratio_interval(policy.reject_alpha)[0] > margin,
         settle=can_fire if can_fire is not None and can_fire > n else None,
-        note=f"cannot reject below {can_fire} pairs" if can_fire is not None and can_fire > n else "",
+        note=say("cannot reject below {n:,} pairs", n=can_fire) if can_fire is not None and can_fire > n else "",
     )  # fmt: skip
 
 
 def mean_latency(data: Tally, policy: Policy) -> GateResult:
     """G4: the mean difference of latencies, both cut at the deadline, as a share of the deadline. Shown only."""
-    title, n = f"mean latency, share of {policy.deadline_s:g} s", data.mean.n
+    title, n = say("mean latency, share of {seconds:g} s", seconds=policy.deadline_s), data.mean.n
     if n == 0:
         return GateResult("G4", title, State.NODATA, Unit.MEAN, 0.0, 0, required=False)
     low, high = (2 * end - 1 for end in data.mean.interval(policy.alpha))
@@ -165,32 +166,33 @@ def mean_latency(data: Tally, policy: Policy) -> GateResult:
 def errors(data: Tally, policy: Policy) -> GateResult:
     """G5: the candidate fails where the baseline does not."""
     margin = policy.margins.errors
-    return _rate_gate("G5", "errors", data.candidate_alone_failed, data.pairs, margin, policy, critical=True)
+    return _rate_gate("G5", say("errors"), data.candidate_alone_failed, data.pairs, margin, policy, critical=True)
 
 
 def critical_outputs(data: Tally, policy: Policy) -> GateResult:
     """G7: a missed face, a wrong size, an undecodable answer, a broken schema."""
     margin = policy.margins.critical
-    return _rate_gate("G7", "critical outputs", data.critical, data.judged, margin, policy, critical=True)
+    return _rate_gate("G7", say("critical outputs"), data.critical, data.judged, margin, policy, critical=True)
 
 
 def outputs(data: Tally, policy: Policy) -> GateResult:
     """G6: mismatches above what the baseline shows against itself. Without control calls the raw rate is judged."""
-    title, margin = "outputs above noise", policy.margins.outputs
+    title, margin = say("outputs above noise"), policy.margins.outputs
     if data.controls == 0 or data.judged == 0:
-        note = "no control calls: no noise floor is known, the raw rate is judged"
+        note = say("no control calls: no noise floor is known, the raw rate is judged")
         return _rate_gate("G6", title, data.mismatch, data.judged, margin, policy, critical=True, note=note)
     counts = data.mismatch, data.judged, data.noise, data.controls
     low, high = _above_noise(counts, policy, policy.alpha)
     estimate = data.mismatch / data.judged - data.noise / data.controls
     state = State.PASS if high <= margin else State.FAIL if low > margin else State.OPEN
     rejects = _above_noise(counts, policy, policy.reject_alpha)[0] > margin
-    note = f"noise: {data.noise} of {data.controls} control calls differ"
+    notes = [say("noise: {noise:,} of {controls:,} control calls differ", noise=data.noise, controls=data.controls)]
     if estimate > margin and not rejects:
-        note += _controls_wanted(data.mismatch, data.judged, policy)
+        notes += _controls_wanted(data.mismatch, data.judged, policy)
     return GateResult(
         "G6", title, state, Unit.SHARE, margin, data.judged, estimate, low, high, critical=True, rejects=rejects,
-        settle=_difference_settles(counts, policy), log_e=difference_log_e(*counts, margin, policy), note=note,
+        settle=_difference_settles(counts, policy), log_e=difference_log_e(*counts, margin, policy),
+        note=joined("; ", notes),
     )  # fmt: skip
 
 
@@ -244,12 +246,12 @@ def _difference_settles(counts: Counts, policy: Policy, limit: float = 500.0) ->
     return math.ceil(growth[decided][0] * counts[1]) if decided.any() else None
 
 
-def _controls_wanted(events: int, trials: int, policy: Policy) -> str:
+def _controls_wanted(events: int, trials: int, policy: Policy) -> list[Phrase]:
     """Say how many control calls without a difference would let the present mismatches reject."""
     t_opt, alpha, margin = policy.rate_t_opt(policy.margins.outputs), policy.reject_alpha / 2, policy.margins.outputs
     room = rate_interval(events, trials, t_opt, alpha).low - margin
     wanted = trials_to_settle(0, 1, room, t_opt, alpha) if room > 0 else None
-    return f"; {wanted} clean control calls would do to reject" if wanted is not None else ""
+    return [say("{n:,} clean control calls would do to reject", n=wanted)] if wanted is not None else []
 
 
 def _rate_gate(

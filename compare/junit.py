@@ -53,7 +53,8 @@ def _suite(verdict: Verdict, generated_at: datetime) -> ElementTree.Element:
     case = _case(suite, verdict, "verdict")
     if verdict.decision is not Decision.PROMOTE:
         outcome = "failure" if verdict.decision is Decision.REJECT else "skipped"
-        ElementTree.SubElement(case, outcome, message=_clean(verdict.reason))
+        said = ElementTree.SubElement(case, outcome, message=_clean(verdict.reason))
+        said.text = _clean("\n".join(verdict.changes))
     for gate in verdict.gates:
         _add_gate(suite, verdict, gate)
     return suite

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compare.gates import GateResult
+from compare.phrases import Phrase, say
 from compare.stats import Percentile
 from compare.tally import Tally
 
@@ -34,34 +35,36 @@ def summarise_latency(data: Tally, gates: Sequence[GateResult]) -> LatencySummar
     )  # fmt: skip
 
 
-def times(ratio: float) -> str:
+def times(ratio: float) -> Phrase:
     """Return 'N times slower' or 'N times faster', 'about as fast' where N would read as 1."""
     if 0.95 < ratio < 1.05:
-        return "about as fast"
-    return f"{ratio:.2g} times slower" if ratio > 1 else f"{1 / max(ratio, 1e-9):.2g} times faster"
+        return say("about as fast")
+    if ratio > 1:
+        return say("{n:.2g} times slower", n=ratio)
+    return say("{n:.2g} times faster", n=1 / max(ratio, 1e-9))
 
 
-def typical_words(latency: LatencySummary) -> str:
+def typical_words(latency: LatencySummary) -> Phrase:
     """Return the median in words: '1.8 to 2.0 times faster at the median'."""
     low, high = latency.ratio_low, latency.ratio_high
     if latency.ratio is None:
-        return "not yet known"
+        return say("not yet known")
     if low is None or high is None or low <= 0:
-        return f"{times(latency.ratio)} at the median so far"
+        return say("{speed} at the median so far", speed=times(latency.ratio))
     if high < 1:
-        return f"{span(1 / high, 1 / low)} times faster at the median"
+        return say("{span} times faster at the median", span=span(1 / high, 1 / low))
     if low > 1:
-        return f"{span(low, high)} times slower at the median"
-    return f"{low:.2f} to {high:.2f} times as long at the median"
+        return say("{span} times slower at the median", span=span(low, high))
+    return say("{low:.2f} to {high:.2f} times as long at the median", low=low, high=high)
 
 
-def span(low: float, high: float) -> str:
+def span(low: float, high: float) -> Phrase:
     """Return two numbers as a range, as one where they read alike."""
-    ends = f"{low:.2g}", f"{high:.2g}"
-    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
+    alike = f"{low:.2g}" == f"{high:.2g}"
+    return say("{low:.2g}", low=low) if alike else say("{low:.2g} to {high:.2g}", low=low, high=high)
 
 
-def tail_words(latency: LatencySummary) -> str | None:
+def tail_words(latency: LatencySummary) -> Phrase | None:
     """Return the 95th percentiles in words, ``None`` where they are not known."""
     old, new = latency.baseline_p95.value, latency.candidate_p95.value
-    return f"{times(new / old)} at the 95th percentile" if old and new else None
+    return say("{speed} at the 95th percentile", speed=times(new / old)) if old and new else None

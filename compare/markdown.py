@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from compare.detail import WaitTable, idle_rules, plain_words, wait_tables, what_would_change
+from compare.detail import WaitTable, idle_rules, plain_words, wait_tables
 from compare.gates import GateResult
 from compare.job import RouteResult
 from compare.reasons import amount, failure_phrase, phrase
 from compare.report import headline
-from compare.table import SIGNS, TableRow, seconds, share, table_rows
+from compare.table import SIGNS, TableRow, most_urgent_first, seconds, share, table_rows
 from compare.verdict import Verdict
 
 _SPECIAL = re.compile(r"[\\`*_\[\]|<>&~$]")
@@ -32,6 +32,7 @@ def render_markdown(results: Sequence[RouteResult], *, generated_at: datetime, n
     parts = [f"# {headline(results)}", f"{generated_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"]
     if notice:
         parts.append(f"> **{escape(notice)}**")
+    results = most_urgent_first(results)
     rows = table_rows(results)
     parts.append(_table(_HEADS, [_cells(row) for row in rows]))
     for result, row in zip(results, rows, strict=True):
@@ -57,12 +58,18 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def _changes(verdict: Verdict) -> list[str]:
+    if not verdict.changes:
+        return []
+    return ["What would change this:", "\n".join(f"* {escape(line)}" for line in verdict.changes)]
+
+
 def _route(result: RouteResult, row: TableRow) -> list[str]:
     verdict, policy = result.verdict, result.policy
-    changes = what_would_change(verdict, policy)
     parts = [
         f"## {SIGNS[row.decision]} {escape(row.route)}: {row.decision.value}",
         escape(verdict.reason),
+        *_changes(verdict),
         escape(
             f"{verdict.pairs} pairs, {verdict.controls} control calls; epoch {verdict.epoch.number}; policy "
             f"{verdict.policy_hash}; "
@@ -72,7 +79,6 @@ def _route(result: RouteResult, row: TableRow) -> list[str]:
         _table(
             ("gate", "estimate", "interval", "allowed", "n", "state", "more pairs", "note"), map(_gate, verdict.gates)
         ),
-        *(["What would change this:", "\n".join(f"* {escape(line)}" for line in changes)] if changes else []),
         escape(plain_words(verdict, policy) + "."),
         _latency(verdict),
         *(_waits(table, verdict) for table in wait_tables(result.tally)),

@@ -17,6 +17,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from compare.phrases import as_fields, from_stored
+
 Number = float | int | str | bool | None
 PATH = "path "
 """How the number of differences at a JSON path is named among a judgement's numbers: this and the path."""
@@ -174,7 +176,7 @@ class Measurement:
 
     def to_json(self) -> str:
         """Return one line of JSON."""
-        return json.dumps(asdict(self), default=_encode, separators=(",", ":"))
+        return json.dumps(asdict(self, dict_factory=as_fields), default=_encode, separators=(",", ":"))
 
 
 def _encode(value: object) -> str:
@@ -183,8 +185,8 @@ def _encode(value: object) -> str:
     raise TypeError(f"{type(value).__name__} has no place in a measurement")
 
 
-def _diagnoses(items: list[dict[str, str]]) -> tuple[Diagnosis, ...]:
-    return tuple(Diagnosis(**item) for item in items)
+def _diagnoses(items: list[dict[str, Any]]) -> tuple[Diagnosis, ...]:
+    return tuple(Diagnosis(item["code"], from_stored(item["sentence"])) for item in items)
 
 
 def measurement_from_json(text: str) -> Measurement:
@@ -197,7 +199,7 @@ def measurement_from_json(text: str) -> Measurement:
         numbers=judgement["numbers"],
         diagnoses=_diagnoses(judgement["diagnoses"]),
         critical=None if judgement["critical"] is None else Critical(judgement["critical"]),
-        note=judgement["note"],
+        note=from_stored(judgement["note"]),
     )
     raw["received_at"] = datetime.fromisoformat(raw["received_at"])
     raw["not_comparable"] = None if raw["not_comparable"] is None else NotComparable(raw["not_comparable"])

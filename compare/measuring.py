@@ -13,8 +13,11 @@ from compare.kernels.material import Answer, Question
 from compare.kernels.pace import pace_numbers
 from compare.measurement import Critical, Diagnosis, Judgement, Leg, Measurement, NotComparable, OutputClass
 from compare.pairing import Pair, describe_leg, pair_up
+from compare.phrases import Phrase, plain, say
 from compare.policy import Kind, Policy
 from shadow.exchange import Body, Exchange, Observation
+
+_HEAD = say("a HEAD is answered without a body: the statuses are compared")
 
 
 def measure(exchange: Exchange, policy: Policy) -> Measurement:
@@ -33,7 +36,7 @@ def measure(exchange: Exchange, policy: Policy) -> Measurement:
         served_by=exchange.primary.backend,
     )
     if isinstance(paired, NotComparable):
-        return replace(blank, not_comparable=paired, judgement=Judgement(None, note=paired.value.replace("_", " ")))
+        return replace(blank, not_comparable=paired, judgement=Judgement(None, note=plain(paired.value)))
     baseline, candidate = describe_leg(paired.baseline), describe_leg(paired.candidate)
     judgement, lost = _judge_pair(question, paired, baseline, candidate, policy)
     control = _judge_control(question, paired, policy)
@@ -55,7 +58,7 @@ def measure_safely(exchange: Exchange, policy: Policy) -> Measurement:
     try:
         return measure(exchange, policy)
     except MemoryError:
-        return not_measured(exchange, NotComparable.TOOK_TOO_MUCH_MEMORY, "measuring it took too much memory")
+        return not_measured(exchange, NotComparable.TOOK_TOO_MUCH_MEMORY, say("measuring it took too much memory"))
     except Exception as error:  # the boundary of one task: whatever it is, the other exchanges go on
         return not_measured(exchange, NotComparable.KERNEL_FAULT, _place_of(error))
 
@@ -90,16 +93,18 @@ def _judge_pair(
         return Judgement(None, note=refusal_words(baseline.status, candidate.status)), None
     failures = [f"{leg.backend}: {leg.failure}" for leg in (baseline, candidate) if leg.failure is not None]
     if failures:
-        return Judgement(None, note="no output to compare; " + ", ".join(failures)), None
+        return Judgement(None, note=say("no output to compare; {failures}", failures=", ".join(failures))), None
     judgement = judge_observations(question, pair.baseline, pair.candidate, policy)
     if isinstance(judgement, NotComparable):
-        return Judgement(None, note=judgement.value.replace("_", " ")), judgement
+        return Judgement(None, note=plain(judgement.value)), judgement
     return judgement, NotComparable.NOT_APPLICABLE if judgement.output_class is None else None
 
 
-def refusal_words(baseline: int | None, candidate: int | None) -> str:
+def refusal_words(baseline: int | None, candidate: int | None) -> Phrase:
     """Return in words what both sides refused with."""
-    return f"both refused with {baseline}" if baseline == candidate else f"both refused: {baseline} against {candidate}"
+    if baseline == candidate:
+        return say("both refused with {status}", status=baseline)
+    return say("both refused: {baseline} against {candidate}", baseline=baseline, candidate=candidate)
 
 
 def _judge_control(question: Question, pair: Pair, policy: Policy) -> Judgement:
@@ -126,7 +131,7 @@ def judge_observations(
     if statuses is not None:
         return statuses
     if question.method == "HEAD":
-        return Judgement(OutputClass.IDENTICAL, note="a HEAD is answered without a body: the statuses are compared")
+        return Judgement(OutputClass.IDENTICAL, note=_HEAD)
     if any(_purged(side, policy) for side in (old, new)):
         return _judge_digests(old, new) if policy.kind is Kind.BYTES else NotComparable.BODIES_NOT_KEPT
     if _same_bytes(old, new) and not all(side.arrivals_s and side.body and side.body.chunks for side in (old, new)):
@@ -146,10 +151,10 @@ def _judge_digests(old: Observation, new: Observation) -> Judgement | NotCompara
     if not all(side.body is not None and side.body.sha256 for side in (old, new)):
         return NotComparable.BODIES_NOT_KEPT
     if _same_bytes(old, new):
-        return Judgement(OutputClass.IDENTICAL, note="equal hashes; no bodies are kept")
+        return Judgement(OutputClass.IDENTICAL, note=say("equal hashes; no bodies are kept"))
     if old.body is None or new.body is None or old.body.content_encoding != new.body.content_encoding:
         return NotComparable.BODIES_NOT_KEPT
-    words = "the bytes differ; no bodies are kept, so how much is not known"
+    words = say("the bytes differ; no bodies are kept, so how much is not known")
     return Judgement(OutputClass.DIFFERENT, diagnoses=(Diagnosis("bytes_differ", words),))
 
 
@@ -178,7 +183,7 @@ def _answer(side: Observation, policy: Policy) -> Answer | NotComparable | Canno
 
 def _undecodable(role: str, error: CannotDecode | DamagedContent) -> Judgement:
     if isinstance(error, CannotDecode):
-        return Judgement(None, note=f"{role}: {error}")
-    words = Diagnosis("undecodable", f"the {role}'s answer is broken: {error}")
+        return Judgement(None, note=say("{side}: {why}", side=plain(role), why=str(error)))
+    words = Diagnosis("undecodable", say("the {side}'s answer is broken: {why}", side=plain(role), why=str(error)))
     critical = Critical.UNDECODABLE if role == "candidate" else None
     return Judgement(OutputClass.BROKEN, diagnoses=(words,), critical=critical)

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from compare.charts import BAND_FROM, ecdf, funnel, gate_bar, ratio_histogram
-from compare.detail import coverage_steps, idle_rules, plain_words, wait_tables, what_would_change
+from compare.detail import coverage_steps, idle_rules, plain_words, wait_tables
 from compare.interactive import ecdf_figure, figure_data, ratio_figure, script_policy, script_tags
 from compare.job import RouteResult
 from compare.kernels.pixels import Undecodable, decode
@@ -29,7 +29,7 @@ from compare.pairing import Pair, pair_up
 from compare.policy import JsonRule
 from compare.reasons import amount, failure_phrase, phrase
 from compare.results import class_name, severity
-from compare.table import SIGNS, TableRow, seconds, share, table_rows
+from compare.table import SIGNS, TableRow, most_urgent_first, seconds, share, table_rows
 from compare.verdict import Decision, bad_routes
 from shadow.errors import CorruptBody
 from shadow.exchange import Body, Exchange, Observation
@@ -88,6 +88,7 @@ def render_report(
     A page that is not ``static`` also carries plotly (about 5 MB) and draws its figures for the mouse; either asks no
     host for anything, and reads without script. Without a ``reader`` the worst pairs come without pictures.
     """
+    results = most_urgent_first(results)
     environment = Environment(
         loader=PackageLoader("compare"),
         autoescape=True,
@@ -143,7 +144,9 @@ def headline(results: Sequence[RouteResult]) -> str:
 
 
 def to_json(results: Sequence[RouteResult], *, generated_at: datetime, notice: str = "") -> str:
-    """Return the same numbers as JSON: the table's rows and the full verdicts."""
+    """Return the same numbers as JSON: the table's rows and the full verdicts. A sentence of a verdict is its English
+    text beside its key and values."""
+    results = most_urgent_first(results)
     document = {
         "generated_at": generated_at.isoformat(),
         "notice": notice,
@@ -159,7 +162,7 @@ def _details(result: RouteResult) -> dict[str, object]:
     return {
         "route": result.verdict.route,
         "latency": plain_words(result.verdict, result.policy),
-        "what_would_change": what_would_change(result.verdict, result.policy),
+        "what_would_change": result.verdict.changes,
         "waits": [asdict(table) for table in wait_tables(result.tally)],
         "rules_that_matched_nothing": idle_rules(result.tally),
     }
@@ -174,7 +177,6 @@ def _route(result: RouteResult, row: TableRow, reader: BodyReader | None) -> dic
         "row": row,
         "latency": plain_words(verdict, policy),
         "waits": wait_tables(data),
-        "changes": what_would_change(verdict, policy),
         "funnel": funnel(coverage_steps(verdict.coverage, data.judged)),
         "idle": idle_rules(data),
         "figures": (

@@ -16,6 +16,7 @@ from typing import Any
 
 from compare.epochs import Builds, Epochs
 from compare.measurement import Measurement
+from compare.phrases import as_fields, from_stored
 from compare.policy import Policy, digest, measurement_key, policy_hash
 from compare.stats import Histogram, RunningMean
 from compare.tally import Seen, Sides, Tally
@@ -71,7 +72,7 @@ def _plain(value: object) -> Any:
     if isinstance(value, Sides):
         return [value.baseline.counts, value.candidate.counts]
     if isinstance(value, Seen | RunningMean | Stretch):
-        return list(asdict(value).values())
+        return list(asdict(value, dict_factory=as_fields).values())
     if hasattr(value, "__dataclass_fields__"):
         return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}  # type: ignore[arg-type]
     if isinstance(value, Mapping):
@@ -105,12 +106,16 @@ def _tally(raw: dict[str, Any]) -> Tally:
     for name in ("hours", "sizes", "paces"):
         made[name] = {key: _sides(item) for key, item in raw[name].items()}
     for name in ("diagnoses", "failures", "paths"):
-        made[name] = {key: Seen(*item) for key, item in raw[name].items()}
+        made[name] = {key: _seen(*item) for key, item in raw[name].items()}
     made["ratios"], made["mean"] = _histogram(raw["ratios"]), RunningMean(*raw["mean"])
     made["blocks"] = Blocks(raw["blocks"]["length_s"], {int(k): row for k, row in raw["blocks"]["rows"].items()})
     parts = [Stretch(*item) for item in raw["stretches"]["parts"]]
     made["stretches"] = Stretches(raw["stretches"]["size"], parts)
     return Tally(**made)
+
+
+def _seen(pairs: int, noise: int, example: Any, exchange_id: str) -> Seen:
+    return Seen(pairs, noise, from_stored(example), exchange_id)
 
 
 def _histogram(raw: dict[str, int]) -> Histogram:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.console import Group, JustifyMethod
+from rich.console import Group, JustifyMethod, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -32,8 +33,8 @@ _COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
 @dataclass(frozen=True, slots=True)
 class TableRow:
     """One route. ``failed`` counts pairs where a side gave no answer, ``refused`` those that both sides refused (they
-    are not among ``pairs``); ``ratio`` is in words with its interval, the
-    same as the three numbers behind it (candidate / baseline, ``None`` where unknown)."""
+    are not among ``pairs``); ``ratio`` is in words with its interval, the same as the three numbers behind it
+    (candidate / baseline, ``None`` where unknown). ``changes`` is what a hold waits for."""
 
     route: str
     pairs: int
@@ -52,6 +53,7 @@ class TableRow:
     coverage: float | None
     decision: Decision
     reason: str
+    changes: tuple[str, ...] = ()
 
 
 def seconds(value: Percentile) -> str:
@@ -66,6 +68,12 @@ def share(value: float | None) -> str:
     if value is None:
         return "-"
     return "100 %" if value == 1 else f"{min(99.9, 100 * value):.1f} %"
+
+
+def most_urgent_first(results: Sequence[RouteResult]) -> list[RouteResult]:
+    """Return the results as a person should read them: what must not be switched, what is ready, what has to wait."""
+    order = [Decision.REJECT, Decision.PROMOTE, Decision.HOLD]
+    return sorted(results, key=lambda result: order.index(result.verdict.decision))
 
 
 def table_rows(results: Sequence[RouteResult]) -> list[TableRow]:
@@ -92,6 +100,7 @@ def table_rows(results: Sequence[RouteResult]) -> list[TableRow]:
                 coverage=verdict.coverage.share,
                 decision=verdict.decision,
                 reason=verdict.reason,
+                changes=verdict.changes if verdict.decision is Decision.HOLD else (),
             )
         )
     return rows
@@ -102,7 +111,7 @@ def render(results: Sequence[RouteResult]) -> Group:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     for heading, side in _COLUMNS:
         table.add_column(heading, justify=side, overflow="fold")
-    reasons = []
+    reasons: list[RenderableType] = []
     for row in table_rows(results):
         style, sign = f"bold {_STYLES[row.decision]}", SIGNS[row.decision]
         failed = f"\n(+{row.failed} failed)" if row.failed else ""
@@ -110,8 +119,8 @@ def render(results: Sequence[RouteResult]) -> Group:
         outputs = f"{row.identical}/{row.equivalent}/{row.different}/{row.broken}{failed}"
         cells = (row.route, str(row.pairs), row.baseline, row.candidate, _ratio(row), outputs, share(row.coverage))
         table.add_row(*map(Text, cells), Text(f"{sign} {row.decision.value}", style))
-        words = Text.assemble((f"{sign} {row.route}  ", style), row.reason)
-        reasons.append(words)
+        reasons.append(Text.assemble((f"{sign} {row.route}  ", style), row.reason))
+        reasons += [Padding(Text(f"• {line}", "dim"), (0, 0, 0, 4)) for line in row.changes]
     return Group(table, Text(), *reasons)
 
 

@@ -25,8 +25,9 @@ from compare.epochs import Epoch
 from compare.gates import GateResult, State, Unit, all_gates, bursty_gates
 from compare.latency import LatencySummary, summarise_latency
 from compare.measurement import Measurement, OutputClass
+from compare.phrases import Phrase, as_fields, from_stored, say
 from compare.policy import Policy, measurement_key, policy_hash
-from compare.reasons import Evidence, explain_hold, explain_promote, explain_reject
+from compare.reasons import Evidence, explain_hold, explain_promote, explain_reject, what_would_change
 from compare.state import RouteState, fold
 from compare.stats import Percentile, e_benjamini_hochberg
 from compare.tally import Tally
@@ -50,7 +51,9 @@ class Decision(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """One route, one epoch, one moment. ``gates`` begin with P0. Counts of ``classes`` and of ``refused`` (pairs that
-    both sides refused, by status) are of the epoch, ``coverage`` has its own window."""
+    both sides refused, by status) are of the epoch, ``coverage`` has its own window. ``reason`` is one short sentence,
+    ``changes`` what stands between this verdict and another; ``bursty`` names the gates whose evidence comes in bursts.
+    Its texts are phrases, or plain where a version stored them that knew none."""
 
     route: str
     decision: Decision
@@ -78,6 +81,8 @@ class Verdict:
     refused: Mapping[str, int] = field(default_factory=dict)
     measurement_key: str = ""
     paths: tuple[PathCount, ...] = ()
+    changes: tuple[str, ...] = ()
+    bursty: tuple[str, ...] = ()
 
     @property
     def both_refused(self) -> int:
@@ -104,7 +109,7 @@ class Verdict:
 
     def to_json(self) -> str:
         """Return one line of JSON."""
-        return json.dumps(asdict(self), default=_encode, separators=(",", ":"))
+        return json.dumps(asdict(self, dict_factory=as_fields), default=_encode, separators=(",", ":"))
 
 
 def judge(
@@ -197,6 +202,10 @@ def _record(
         refused=dict(data.refused.most_common()),
         measurement_key=measurement_key(policy),
         paths=known.paths,
+        changes=tuple(
+            what_would_change(known, rejected=decision is Decision.REJECT, promoted=decision is Decision.PROMOTE)
+        ),
+        bursty=known.bursty,
     )
 
 
@@ -211,11 +220,9 @@ def decide(gates: Sequence[GateResult], findings: Sequence[str], bursty: Sequenc
     return Decision.PROMOTE if passing and not known_bad else Decision.HOLD
 
 
-def _findings(data: Tally, policy: Policy) -> list[str]:
+def _findings(data: Tally, policy: Policy) -> list[Phrase]:
     if policy.random_outputs and data.judged >= _LEAST_TO_SUSPECT and data.same_bytes == data.judged:
-        return [
-            "suspiciously good: a random model gave the same bytes every time; the mirror may be hitting the primary"
-        ]
+        return [say("Suspiciously good: a random model gave the same bytes every time; the mirror may hit the primary")]
     return []
 
 
@@ -243,6 +250,11 @@ def _encode(value: object) -> str:
     raise TypeError(f"{type(value).__name__} has no place in a verdict")
 
 
+def _gate(raw: dict[str, Any]) -> GateResult:
+    said = {name: from_stored(raw[name]) for name in ("title", "note")}
+    return GateResult(**{**raw, **said, "state": State(raw["state"]), "unit": Unit(raw["unit"])})
+
+
 def _coverage(raw: dict[str, Any]) -> Coverage:
     since = raw["window"]["since_at"]
     window = Window(**{**raw["window"], "since_at": since and datetime.fromisoformat(since)})
@@ -259,11 +271,12 @@ def verdict_from_json(text: str) -> Verdict:
     raw["epoch"] = Epoch(**raw["epoch"])
     raw["classes"] = {OutputClass(name): count for name, count in raw["classes"].items()}
     raw["coverage"] = _coverage(raw["coverage"])
-    raw["gates"] = tuple(GateResult(**{**g, "state": State(g["state"]), "unit": Unit(g["unit"])}) for g in raw["gates"])
+    raw["gates"] = tuple(map(_gate, raw["gates"]))
     latency: dict[str, Any] = {k: Percentile(**v) if isinstance(v, dict) else v for k, v in raw["latency"].items()}
     raw["latency"] = LatencySummary(**latency)
-    raw["diagnoses"] = tuple(DiagnosisCount(**item) for item in raw["diagnoses"])
-    raw["failures"] = tuple(DiagnosisCount(**item) for item in raw["failures"])
-    raw["findings"] = tuple(raw["findings"])
+    for name in ("diagnoses", "failures"):
+        raw[name] = tuple(DiagnosisCount(**{**item, "example": from_stored(item["example"])}) for item in raw[name])
+    for name in ("reason", "findings", "changes", "bursty"):
+        raw[name] = from_stored(raw.get(name, []))
     raw["paths"] = tuple(PathCount(**item) for item in raw["paths"])
     return Verdict(**raw)

@@ -11,11 +11,11 @@ from starlette.responses import RedirectResponse, Response
 from compare.dashboard.boundary import visitor_of
 from compare.dashboard.errors import Trouble, TroubleRaised, no_such, refused
 from compare.dashboard.material import Audit
-from compare.dashboard.phrases import mark, say
 from compare.dashboard.security import local_path
 from compare.dashboard.sources import Sources
 from compare.dashboard.views.overview import page_of
 from compare.labels import Judgment, Label, Labels
+from compare.phrases import mark, say
 from compare.ramps import Ramps
 
 _UNKNOWN = Trouble(

@@ -27,7 +27,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
-from compare.dashboard.phrases import say
+from compare.phrases import say
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ from starlette.responses import RedirectResponse, Response
 
 from compare.dashboard.errors import TOKEN_REQUIRED, Trouble, as_problem, wants_page
 from compare.dashboard.phrases import COOKIE as LANGUAGE_COOKIE
-from compare.dashboard.phrases import LANGUAGES, say
+from compare.dashboard.phrases import LANGUAGES
 from compare.dashboard.rendering import Renderer
 from compare.dashboard.security import COOKIE, SESSION_S, Gate, local_path
+from compare.phrases import say
 
 _MAX_FORM_BYTES = 8192
 NO_FORM = Trouble(

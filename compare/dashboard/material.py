@@ -14,7 +14,6 @@ from starlette.responses import Response
 
 from compare.dashboard.boundary import visitor_of
 from compare.dashboard.errors import NOT_A_PICTURE, PURGED, TroubleRaised, no_such
-from compare.dashboard.phrases import mark
 from compare.dashboard.pictures import (
     THUMB_SIDE,
     VIEW_SIDE,
@@ -26,6 +25,7 @@ from compare.dashboard.pictures import (
 from compare.dashboard.security import BODY_POLICY
 from compare.dashboard.sources import REQUEST, Sources
 from compare.dashboard.views.pair import orient
+from compare.phrases import mark
 from compare.policy import Kind
 from shadow.exchange import Exchange
 

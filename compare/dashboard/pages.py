@@ -11,7 +11,6 @@ from starlette.responses import Response
 from compare.dashboard.access import Role
 from compare.dashboard.boundary import visitor_of
 from compare.dashboard.material import Audit, audit_line
-from compare.dashboard.phrases import joined, say
 from compare.dashboard.pictures import FULL_HEAT, VIEW_SIDE
 from compare.dashboard.rendering import Renderer
 from compare.dashboard.sources import Sources
@@ -23,6 +22,7 @@ from compare.dashboard.views.pairlist import PAGE_SIZE, PairFilter, PairList, bu
 from compare.dashboard.views.rampview import build_ramp
 from compare.dashboard.views.route import build_route_page
 from compare.dashboard.views.trendline import build_trend
+from compare.phrases import joined, say
 from shadow.exchange import Exchange
 
 _LOOKED_THROUGH = 500

@@ -1,20 +1,19 @@
-"""Sentences that know how they were said, so that a page can say them in the visitor's language.
+"""What is said to whom: the language of a visitor, and every phrase in it.
 
-A ``Phrase`` is its English text (a ``str`` like any other) and remembers the source sentence and its values. Views
-build phrases and know no language; whoever lays a page out translates what is a phrase. The one catalogue is
-``korean.toml``: the English source sentence, then the Korean one. What is no phrase is content (a route's name, a
-kernel's sentence) and stays as it is.
+Views build phrases (``compare.phrases``) and know no language; whoever lays a page out translates what is a phrase. The
+one catalogue is ``korean.toml``: the English source sentence, which is the phrase's key, then the Korean one.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from markupsafe import Markup, escape
 from starlette.requests import Request
+
+from compare.phrases import Phrase, fill
 
 ENGLISH, KOREAN = "en", "ko"
 LANGUAGES: Mapping[str, str] = {ENGLISH: "English", KOREAN: "한국어"}
@@ -22,49 +21,19 @@ LANGUAGES: Mapping[str, str] = {ENGLISH: "English", KOREAN: "한국어"}
 COOKIE = "crossfade_language"
 
 
-class Phrase(str):
-    """An English text that remembers its source sentence and values. Joining or formatting makes plain text of it."""
-
-    source: str
-    values: Mapping[str, object]
-
-
-def say(source: str, /, **values: object) -> Phrase:
-    """Return a phrase: ``source`` is a sentence of the catalogue with ``str.format`` places for the values."""
-    phrase = Phrase(_fill(source, values))
-    phrase.source, phrase.values = source, values
-    return phrase
-
-
-def mark(source: str) -> str:
-    """Return ``source`` as it is; marks a sentence of the catalogue that is said elsewhere."""
-    return source
-
-
-def joined(separator: str, parts: Iterable[str]) -> Phrase:
-    """Return the parts one after the other; each keeps its language."""
-    values = {f"part{n}": part for n, part in enumerate(parts)}
-    return say(separator.join(f"{{{name}}}" for name in values), **values)
-
-
-def plural(number: int, noun: str) -> Phrase:
-    """Return ``1 pair`` or ``2 pairs``, with thousands separated."""
-    return say(f"{{n:,}} {noun}" if number == 1 else f"{{n:,}} {noun}s", n=number)
-
-
 def translate(text: str, language: str) -> str:
-    """Return a phrase in a language; anything else, and what the catalogue lacks, as it is."""
+    """Return a phrase in a language; anything else, and what the catalogue lacks, as it is.
+
+    A stored phrase whose sentence has other values today is told in English, as it was said then.
+    """
     if not isinstance(text, Phrase):
         return text
-    values = {name: translate(v, language) if isinstance(v, str) else v for name, v in text.values.items()}
     source = text.source if language == ENGLISH else catalogue().get(text.source, text.source)
-    return _fill(source, values)
-
-
-def _fill(source: str, values: Mapping[str, object]) -> str:
-    if any(isinstance(value, Markup) for value in values.values()):
-        return escape(source).format(**values)
-    return source.format(**values)
+    values = {name: translate(v, language) if isinstance(v, str) else v for name, v in text.values.items()}
+    try:
+        return fill(source, values)
+    except (KeyError, ValueError):
+        return str(text)
 
 
 @cache

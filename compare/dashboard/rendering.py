@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from compare.dashboard.errors import TOKEN_REQUIRED
-from compare.dashboard.phrases import LANGUAGES, Phrase, language_of, say, translate
+from compare.dashboard.phrases import LANGUAGES, language_of, translate
+from compare.phrases import Phrase, say
 
 
 class Renderer:

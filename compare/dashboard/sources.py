@@ -8,7 +8,6 @@ from datetime import datetime
 
 from compare.dashboard.errors import no_such
 from compare.dashboard.live import Progress
-from compare.dashboard.phrases import mark, say
 from compare.dashboard.pictures import describe_picture
 from compare.dashboard.texts import read_text
 from compare.dashboard.trend import Hour, read_trend
@@ -22,6 +21,7 @@ from compare.kernels.form import request_mask, request_picture
 from compare.kernels.material import Question
 from compare.labels import Label, Labels
 from compare.measurement import Measurement
+from compare.phrases import mark, say
 from compare.policy import Policy, measurement_key, policy_hash
 from compare.ramps import Ramps, RampState
 from compare.results import NOT_COMPARED, Results

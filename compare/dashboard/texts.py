@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from compare.dashboard.phrases import say
+from compare.phrases import say
 
 MAX_BYTES = 256 * 1024
 MAX_LINES = 400

@@ -16,6 +16,7 @@ from compare.kernels.json_rules import canonical, is_number
 from compare.kernels.sse import Stream
 from compare.kernels.text import judge_texts
 from compare.measurement import Critical, Diagnosis, Judgement, Number, OutputClass
+from compare.phrases import mark, plain, say
 from compare.policy import Policy
 
 DONE = "[DONE]"
@@ -143,12 +144,14 @@ def judge_chats(old: Chat, new: Chat, policy: Policy) -> Judgement:
     }
     for role, side, other in (("candidate", new, old), ("baseline", old, new)):
         if (side.error or not side.whole) and not (other.error or not other.whole):
-            what = "brings an error" if side.error else "ends before any finish reason: it is cut short"
+            source = mark("the {side}'s answer ends before any finish reason: it is cut short")
+            source = mark("the {side}'s answer brings an error") if side.error else source
             critical = Critical.UNDECODABLE if role == "candidate" else None
-            words = Diagnosis("truncated", f"the {role}'s answer {what}")
+            words = Diagnosis("truncated", say(source, side=plain(role)))
             return Judgement(OutputClass.BROKEN, numbers, (words,), critical)
     if old.choices.keys() != new.choices.keys():
-        words = Diagnosis("choices", f"{len(new.choices)} choices where the baseline has {len(old.choices)}")
+        counts = {"n": len(new.choices), "old": len(old.choices)}
+        words = Diagnosis("choices", say("{n} choices where the baseline has {old}", **counts))
         return Judgement(OutputClass.DIFFERENT, numbers, (words,))
     pairs = [(old.choices[index], new.choices[index]) for index in sorted(old.choices)]
     broken = [words for a, b in pairs for words in _invariants(a, b, policy)]
@@ -171,15 +174,18 @@ def _likeness(judgement: Judgement) -> tuple[int, float]:
 def _invariants(a: Choice, b: Choice, policy: Policy) -> list[Diagnosis]:
     found = []
     if a.finish != b.finish:
-        found.append(Diagnosis("finish_reason", f"finish reason {_word(b.finish)} against {_word(a.finish)}"))
+        words = say("finish reason {new} against {old}", new=_word(b.finish), old=_word(a.finish))
+        found.append(Diagnosis("finish_reason", words))
     if a.refused != b.refused:
-        found.append(Diagnosis("refusal", f"the {'candidate' if b.refused else 'baseline'} alone refuses to answer"))
+        side = plain("candidate" if b.refused else "baseline")
+        found.append(Diagnosis("refusal", say("the {side} alone refuses to answer", side=side)))
     if [tool[0] for tool in _ordered(a)] != [tool[0] for tool in _ordered(b)]:
-        found.append(Diagnosis("tools", f"{len(b.tools)} tool calls against {len(a.tools)}, or other tools"))
+        words = say("{new} tool calls against {old}, or other tools", new=len(b.tools), old=len(a.tools))
+        found.append(Diagnosis("tools", words))
     elif any(not _same_arguments(x[1], y[1], policy) for x, y in zip(_ordered(a), _ordered(b), strict=True)):
-        found.append(Diagnosis("tool_arguments", "the same tools are called with other arguments"))
+        found.append(Diagnosis("tool_arguments", say("the same tools are called with other arguments")))
     if _is_object(a.said, policy) and not _is_object(b.said, policy):
-        found.append(Diagnosis("schema", "the candidate's text is no JSON document where the baseline's is"))
+        found.append(Diagnosis("schema", say("the candidate's text is no JSON document where the baseline's is")))
     return found
 
 
@@ -189,7 +195,8 @@ def _ordered(choice: Choice) -> Sequence[list[str]]:
 
 def _word(reason: str | None) -> str:
     """Return a finish reason; what looks like no word of the API is not repeated."""
-    return repr(reason) if reason and len(reason) <= 30 and reason.replace("_", "").isalpha() else "of another kind"
+    known = reason and len(reason) <= 30 and reason.replace("_", "").isalpha()
+    return repr(reason) if known else say("of another kind")
 
 
 def _same_arguments(a: str, b: str, policy: Policy) -> bool:

@@ -19,6 +19,7 @@ from compare.kernels.pixels import Picture, Pixels
 from compare.kernels.probes import diagnose
 from compare.kernels.scores import error_map, psnr_db, tile_means
 from compare.measurement import Critical, Diagnosis, Judgement, Number, OutputClass
+from compare.phrases import say
 from compare.policy import ImageBands
 
 _SQUARE = 8
@@ -72,13 +73,10 @@ def _compare_masks(pictures: Pictures, bands: ImageBands) -> Judgement:
         return Judgement(OutputClass.EQUIVALENT, numbers)
     found = diagnose(pictures.baseline, pictures.candidate, pictures.request_orientation)
     if not mask_fits:
-        found = (
-            *found,
-            Diagnosis("mask", f"the cut-out has another outline: IoU {iou:.3f}, mean alpha error {mad:.4f}"),
-        )
-    return Judgement(
-        OutputClass.DIFFERENT, numbers, found or (Diagnosis("colour", f"colours differ by {tile:.0f} levels"),)
-    )
+        words = say("the cut-out has another outline: IoU {iou:.3f}, mean alpha error {mad:.4f}", iou=iou, mad=mad)
+        found = (*found, Diagnosis("mask", words))
+    colour = Diagnosis("colour", say("colours differ by {levels:.0f} levels", levels=tile))
+    return Judgement(OutputClass.DIFFERENT, numbers, found or (colour,))
 
 
 def _worst_ground(old: Picture, new: Picture) -> tuple[float, float]:

@@ -18,6 +18,7 @@ from compare.kernels.pixels import read_orientation
 from compare.kernels.structured import judge_structured
 from compare.kernels.text import judge_text
 from compare.measurement import Critical, Diagnosis, Judgement, OutputClass
+from compare.phrases import mark, say
 from compare.policy import Kind, Policy
 
 _MAGIC = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\x00", b"MM\x00*")
@@ -34,9 +35,13 @@ def request_orientation(question: Question) -> int | None:
 def judge_statuses(baseline: int, candidate: int) -> Judgement | None:
     """Return the judgement when bodies need not be looked at: statuses differ, or neither is a 2xx."""
     if not any(200 <= status < 300 for status in (baseline, candidate)):
-        return Judgement(None, note=f"no output to compare: {baseline} against {candidate}")
+        return Judgement(
+            None,
+            note=say("no output to compare: {baseline} against {candidate}", baseline=baseline, candidate=candidate),
+        )
     if baseline != candidate:
-        words = Diagnosis("status", f"the candidate answered {candidate} where the baseline answered {baseline}")
+        source = mark("the candidate answered {candidate} where the baseline answered {baseline}")
+        words = Diagnosis("status", say(source, candidate=candidate, baseline=baseline))
         return Judgement(OutputClass.DIFFERENT, {"baseline_status": baseline, "candidate_status": candidate}, (words,))
     return None
 
@@ -54,10 +59,8 @@ def judge(question: Question, baseline: Answer, candidate: Answer, policy: Polic
         and result.output_class is OutputClass.DIFFERENT
         and (orientation or 1) > 1
     ):
-        hint = Diagnosis(
-            "orientation_ignored",
-            f"the candidate may ignore the EXIF orientation tag: the request's picture carries {orientation}",
-        )
+        source = mark("the candidate may ignore the EXIF orientation tag: the request's picture carries {tag}")
+        hint = Diagnosis("orientation_ignored", say(source, tag=orientation))
         return Judgement(result.output_class, result.numbers, (hint, *result.diagnoses), result.critical, result.note)
     return result
 
@@ -82,7 +85,8 @@ def _judge_bodies(
     if old == new:
         return Judgement(OutputClass.IDENTICAL, {"size_bytes": len(old)})
     if policy.kind is Kind.AUTO and (other := _kind_of(candidate)) is not kind and Kind.BYTES not in (kind, other):
-        words = Diagnosis("type", f"the candidate answers {other.value} where the baseline answers {kind.value}")
+        source = mark("the candidate answers {new} where the baseline answers {old}")
+        words = Diagnosis("type", say(source, new=other.value, old=kind.value))
         return Judgement(OutputClass.BROKEN, diagnoses=(words,), critical=Critical.BROKEN_SCHEMA)
     match kind:
         case Kind.IMAGE | Kind.RESTORE:
@@ -117,7 +121,8 @@ def judge_bytes(baseline: bytes, candidate: bytes) -> Judgement:
     while low < high:  # bisect for the end of the common prefix: slices compare at memory speed
         middle = (low + high + 1) // 2
         low, high = (middle, high) if baseline[low:middle] == candidate[low:middle] else (low, middle - 1)
-    words = Diagnosis("bytes", f"bytes differ from offset {low}; {len(baseline)} bytes against {len(candidate)}")
+    source = mark("bytes differ from offset {n}; {old} bytes against {new}")
+    words = Diagnosis("bytes", say(source, n=low, old=len(baseline), new=len(candidate)))
     return Judgement(
         OutputClass.DIFFERENT,
         {"first_difference": low, "baseline_bytes": len(baseline), "candidate_bytes": len(candidate)},

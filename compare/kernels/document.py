@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from compare.phrases import Phrase, say
+
 _PLAIN_INT_DIGITS = 300
 _OUT_OF_RANGE = "a number is out of range"
 
@@ -29,14 +31,14 @@ class Document:
 class Unparsable:
     """Why bytes are no document that could be judged. ``too_large`` or too deep ones may well be good."""
 
-    why: str
+    why: Phrase
     too_large: bool = False
 
 
 def parse(data: bytes, max_bytes: int, max_depth: int) -> Document | Unparsable:
     """Return the document or why not. Never raises on input; time is linear in ``max_bytes``."""
     if len(data) > max_bytes:
-        return Unparsable(f"{len(data)} bytes are more than {max_bytes}", too_large=True)
+        return Unparsable(say("{n} bytes are more than {most}", n=len(data), most=max_bytes), too_large=True)
     flags, duplicates = set[str](), list[str]()
     if data.startswith(b"\xef\xbb\xbf"):
         flags.add("byte order mark")
@@ -49,21 +51,21 @@ def parse(data: bytes, max_bytes: int, max_depth: int) -> Document | Unparsable:
             object_pairs_hook=_object(duplicates),
         )
     except RecursionError:
-        return Unparsable("nested too deeply", too_large=True)
+        return Unparsable(say("nested too deeply"), too_large=True)
     except ValueError as error:
-        return Unparsable(f"not JSON: {_why(error)}")
+        return Unparsable(_why(error))
     if depth_beyond(value, max_depth):
-        return Unparsable(f"nested deeper than {max_depth}", too_large=True)
+        return Unparsable(say("nested deeper than {most}", most=max_depth), too_large=True)
     return Document(value, frozenset(flags), tuple(duplicates[:20]))
 
 
-def _why(error: ValueError) -> str:
+def _why(error: ValueError) -> Phrase:
     """Return the reason without quoting the text."""
     if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg} at character {error.pos}"
+        return say("not JSON from character {n} on", n=error.pos)
     if isinstance(error, UnicodeDecodeError):
-        return f"no UTF-8 at byte {error.start}"
-    return _OUT_OF_RANGE
+        return say("not JSON: no UTF-8 at byte {n}", n=error.start)
+    return say("not JSON: a number out of range")
 
 
 def _integer(text: str) -> int | Decimal:

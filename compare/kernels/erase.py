@@ -12,6 +12,7 @@ from compare.kernels.image import Pictures, compare_pictures, decode_both, sizes
 from compare.kernels.pixels import Picture, decode
 from compare.kernels.scores import WINDOW, score
 from compare.measurement import Diagnosis, Judgement, OutputClass
+from compare.phrases import say
 from compare.policy import ImageBands
 
 MASK_THRESHOLD = 128
@@ -31,7 +32,7 @@ def judge_erase(
     if area is None:
         plain = compare_pictures(pictures, bands)
         return Judgement(
-            plain.output_class, plain.numbers, plain.diagnoses, plain.critical, "no usable mask in the request"
+            plain.output_class, plain.numbers, plain.diagnoses, plain.critical, say("no usable mask in the request")
         )
     return _compare_around(area, pictures, bands)
 
@@ -66,8 +67,8 @@ def _painted(picture: Picture, area: NDArray[np.bool_]) -> Picture:
     return replace(picture, pixels=pixels)
 
 
-_OUTSIDE = Diagnosis("outside_mask", "the pictures differ outside of the mask")
-_INSIDE = Diagnosis("inside_mask", "the erased area is filled in another way: a person should look")
+_OUTSIDE = Diagnosis("outside_mask", say("the pictures differ outside of the mask"))
+_INSIDE = Diagnosis("inside_mask", say("the erased area is filled in another way: a person should look"))
 
 
 def _inside_ssim(area: NDArray[np.bool_], old: Picture, new: Picture) -> float | None:

@@ -8,6 +8,7 @@ from compare.kernels.json_kernel import judge_json
 from compare.kernels.material import Answer
 from compare.kernels.sse import Event, Stream, read_stream
 from compare.measurement import Critical, Diagnosis, Judgement, Number, OutputClass
+from compare.phrases import mark, plain, say
 from compare.policy import Policy
 
 _EVENTS_COMPARED = 20_000
@@ -17,16 +18,17 @@ def judge_events(baseline: Answer, candidate: Answer, policy: Policy) -> Judgeme
     """Compare two bodies of server-sent events."""
     old, new = read_stream(baseline.data), read_stream(candidate.data)
     if old is None and new is None:
-        return Judgement(None, note="neither answer is a readable event stream")
+        return Judgement(None, note=say("neither answer is a readable event stream"))
     if old is None or new is None:
         side = "candidate" if new is None else "baseline"
-        words = Diagnosis("stream", f"the {side}'s answer is no readable event stream")
+        words = Diagnosis("stream", say("the {side}'s answer is no readable event stream", side=plain(side)))
         return Judgement(OutputClass.BROKEN, diagnoses=(words,), critical=Critical.UNDECODABLE if old else None)
     one, other = read_chat_stream(old, policy), read_chat_stream(new, policy)
     if one is not None and other is not None:
         return _cut(judge_chats(one, other, policy), old, new)
     if one is not None:
-        words = Diagnosis("schema", "the candidate's events are no chat completion chunks where the baseline's are")
+        source = mark("the candidate's events are no chat completion chunks where the baseline's are")
+        words = Diagnosis("schema", say(source))
         return Judgement(OutputClass.BROKEN, diagnoses=(words,), critical=Critical.BROKEN_SCHEMA)
     return _cut(_plain(old, new, policy), old, new)
 
@@ -36,7 +38,7 @@ def _cut(judgement: Judgement, old: Stream, new: Stream) -> Judgement:
     if old.cut == new.cut:
         return judgement
     side = "candidate" if new.cut else "baseline"
-    words = Diagnosis("truncated", f"the {side}'s stream ends inside of an event")
+    words = Diagnosis("truncated", say("the {side}'s stream ends inside of an event", side=plain(side)))
     critical = Critical.UNDECODABLE if new.cut else None
     return Judgement(OutputClass.BROKEN, judgement.numbers, (words, *judgement.diagnoses), critical, judgement.note)
 
@@ -45,9 +47,10 @@ def _plain(old: Stream, new: Stream, policy: Policy) -> Judgement:
     """Compare event by event: the same names in the same order, data as JSON where both are, else as text."""
     numbers: dict[str, Number] = {"events_baseline": len(old.events), "events_candidate": len(new.events)}
     if len(old.events) > _EVENTS_COMPARED:
-        return Judgement(None, numbers, note=f"more than {_EVENTS_COMPARED} events to compare")
+        return Judgement(None, numbers, note=say("more than {n:,} events to compare", n=_EVENTS_COMPARED))
     if len(old.events) != len(new.events):
-        words = Diagnosis("events", f"{len(new.events)} events where the baseline sends {len(old.events)}")
+        counts = {"n": len(new.events), "old": len(old.events)}
+        words = Diagnosis("events", say("{n} events where the baseline sends {old}", **counts))
         return Judgement(OutputClass.DIFFERENT, numbers, (words,))
     worst = Judgement(OutputClass.IDENTICAL)
     apart = 0
@@ -70,7 +73,7 @@ def _judge_event(a: Event, b: Event, policy: Policy) -> Judgement:
     documents = [parse(data, policy.max_json_bytes, policy.max_json_depth) for data in bodies]
     if a.name == b.name and all(isinstance(document, Document) for document in documents):
         return judge_json(*bodies, policy)
-    words = Diagnosis("events", "events differ in their name or in data that is no JSON")
+    words = Diagnosis("events", say("events differ in their name or in data that is no JSON"))
     return Judgement(OutputClass.DIFFERENT, diagnoses=(words,))
 
 
@@ -80,9 +83,9 @@ def judge_chat(baseline: Answer, candidate: Answer, policy: Policy) -> Judgement
     if old is not None and new is not None:
         return judge_chats(old, new, policy)
     if old is None and new is None:
-        return Judgement(None, note="neither answer is a chat completion")
+        return Judgement(None, note=say("neither answer is a chat completion"))
     side = "candidate" if new is None else "baseline"
-    words = Diagnosis("schema", f"the {side}'s answer is no chat completion")
+    words = Diagnosis("schema", say("the {side}'s answer is no chat completion", side=plain(side)))
     return Judgement(OutputClass.BROKEN, diagnoses=(words,), critical=Critical.BROKEN_SCHEMA if old else None)
 
 

@@ -17,6 +17,7 @@ from compare.kernels.image import Pictures, compare_pictures, decode_both, sizes
 from compare.kernels.pixels import Picture, Pixels, decode
 from compare.kernels.scores import error_map
 from compare.measurement import Critical, Diagnosis, Judgement, Number, OutputClass
+from compare.phrases import mark, say
 from compare.policy import ImageBands
 
 Mask = NDArray[np.bool_]
@@ -74,7 +75,7 @@ def judge_face_blur(
     if not isinstance(original, Picture) or original.size != pictures.baseline.size:
         plain = compare_pictures(pictures, bands)
         return Judgement(
-            plain.output_class, plain.numbers, plain.diagnoses, plain.critical, "no input to find faces with"
+            plain.output_class, plain.numbers, plain.diagnoses, plain.critical, say("no input to find faces with")
         )
     return _compare_regions(original, pictures, bands)
 
@@ -98,10 +99,10 @@ def _compare_regions(original: Picture, pictures: Pictures, bands: ImageBands) -
         "missed": len(missed), "extra": len(extra), "detail_ratio": strength,
     }  # fmt: skip
     if missed:
-        words = Diagnosis(
-            "missed_face",
-            f"a face was not blurred: the baseline changed a region of {missed[0]} that the candidate left as it was",
+        source = mark(
+            "a face was not blurred: the baseline changed a region of {region} that the candidate left as it was"
         )
+        words = Diagnosis("missed_face", say(source, region=str(missed[0])))
         return Judgement(OutputClass.DIFFERENT, numbers, (words, *plain.diagnoses), Critical.MISSED_FACE)
     return Judgement(plain.output_class, numbers, (*_minor(extra, strength), *plain.diagnoses))
 
@@ -109,11 +110,12 @@ def _compare_regions(original: Picture, pictures: Pictures, bands: ImageBands) -
 def _minor(extra: list[Region], strength: float | None) -> list[Diagnosis]:
     found = []
     if extra:
-        found.append(Diagnosis("extra_region", f"only the candidate changed a region of {extra[0]}"))
-    if strength is not None and strength > _MUCH_WEAKER:
         found.append(
-            Diagnosis("weaker_blur", f"the candidate leaves {strength:.1f} times as much detail in the blurred faces")
+            Diagnosis("extra_region", say("only the candidate changed a region of {region}", region=str(extra[0])))
         )
+    if strength is not None and strength > _MUCH_WEAKER:
+        words = say("the candidate leaves {times:.1f} times as much detail in the blurred faces", times=strength)
+        found.append(Diagnosis("weaker_blur", words))
     return found
 
 

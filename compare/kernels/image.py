@@ -14,6 +14,7 @@ from compare.kernels.pixels import LOSSLESS_FORMATS, Picture, Pixels, Undecodabl
 from compare.kernels.probes import diagnose
 from compare.kernels.scores import Scores, score
 from compare.measurement import Critical, Diagnosis, Judgement, Number, OutputClass
+from compare.phrases import mark, plain, say
 from compare.policy import ImageBands
 
 BandName = Literal["lossless", "lossy", "restore"]
@@ -37,23 +38,20 @@ def decode_both(
     if isinstance(old, Picture) and isinstance(new, Picture):
         return Pictures(old, new, request_orientation)
     if baseline == candidate:
-        return Judgement(OutputClass.IDENTICAL, note="equal bytes that are no picture we can decode")
+        return Judgement(OutputClass.IDENTICAL, note=say("equal bytes that are no picture we can decode"))
     for name, side in (("baseline", old), ("candidate", new)):
         if isinstance(side, Undecodable) and side.too_large:
-            return Judgement(None, note=f"the {name}'s picture is too large to compare: {side.why}")
+            words = say("the {side}'s picture is too large to compare: {why}", side=plain(name), why=side.why)
+            return Judgement(None, note=words)
     if isinstance(new, Undecodable) and isinstance(old, Undecodable):
-        return Judgement(None, note=f"neither answer is a picture: {old.why}; {new.why}")
+        return Judgement(None, note=say("neither answer is a picture: {old}; {new}", old=old.why, new=new.why))
     if isinstance(new, Undecodable):
-        return Judgement(
-            OutputClass.BROKEN,
-            diagnoses=(Diagnosis("undecodable", f"the candidate's answer is no usable picture: {new.why}"),),
-            critical=Critical.UNDECODABLE,
-        )
+        words = say("the {side}'s answer is no usable picture: {why}", side=plain("candidate"), why=new.why)
+        found = Diagnosis("undecodable", words)
+        return Judgement(OutputClass.BROKEN, diagnoses=(found,), critical=Critical.UNDECODABLE)
     why = old.why if isinstance(old, Undecodable) else ""
-    return Judgement(
-        OutputClass.BROKEN,
-        diagnoses=(Diagnosis("baseline_undecodable", f"the baseline's answer is no usable picture: {why}"),),
-    )
+    words = say("the {side}'s answer is no usable picture: {why}", side=plain("baseline"), why=why)
+    return Judgement(OutputClass.BROKEN, diagnoses=(Diagnosis("baseline_undecodable", words),))
 
 
 def judge_image(
@@ -74,7 +72,7 @@ def judge_image(
     if first.output_class is None or first.output_class.mismatch or frames == (1, 1):
         return first
     if frames[0] != frames[1]:
-        words = Diagnosis("frames", f"{frames[1]} frames where the baseline has {frames[0]}")
+        words = Diagnosis("frames", say("{n} frames where the baseline has {old}", n=frames[1], old=frames[0]))
         return Judgement(OutputClass.DIFFERENT, first.numbers, (words,))
     return _compare_frames(baseline, candidate, bands, band, first)
 
@@ -87,7 +85,7 @@ def _compare_frames(
     sides = (islice(decode_frames(side, bands.max_pixels), 1, _FRAMES_COMPARED + 1) for side in (baseline, candidate))
     for old, new in zip(*sides, strict=False):
         if count == _FRAMES_COMPARED:
-            note = f"only the first {count} frames were compared"
+            note = say("only the first {n} frames were compared", n=count)
             return Judgement(worst.output_class, {**worst.numbers, "frames_compared": count}, note=note)
         count += 1
         if not (isinstance(old, Picture) and isinstance(new, Picture)):
@@ -95,19 +93,20 @@ def _compare_frames(
         found = compare_pictures(Pictures(old, new), bands, band)
         if found.output_class is not None and found.output_class.mismatch:
             numbers = {**found.numbers, "frame": count}
-            return Judgement(found.output_class, numbers, found.diagnoses, found.critical, f"frame {count} differs")
+            note = say("frame {n} differs", n=count)
+            return Judgement(found.output_class, numbers, found.diagnoses, found.critical, note)
         worst = found if found.output_class is OutputClass.EQUIVALENT else worst
     return Judgement(worst.output_class, {**worst.numbers, "frames_compared": count}, note=worst.note)
 
 
 def _damaged_frame(old: Picture | Undecodable, new: Picture | Undecodable, number: int, so_far: Judgement) -> Judgement:
     if isinstance(old, Undecodable) and isinstance(new, Undecodable):
-        note = f"frame {number} is damaged on both sides: only those before it were compared"
+        note = say("frame {n} is damaged on both sides: only those before it were compared", n=number)
         return Judgement(so_far.output_class, {**so_far.numbers, "frames_compared": number - 1}, note=note)
     side = "candidate" if isinstance(new, Undecodable) else "baseline"
     words = Diagnosis(
         "undecodable" if side == "candidate" else "baseline_undecodable",
-        f"frame {number} of the {side}'s answer is damaged",
+        say("frame {n} of the {side}'s answer is damaged", n=number, side=plain(side)),
     )
     critical = Critical.UNDECODABLE if side == "candidate" else None
     return Judgement(OutputClass.BROKEN, so_far.numbers, (words,), critical)
@@ -134,9 +133,11 @@ def _explain(pictures: Pictures, scores: Scores) -> tuple[Diagnosis, ...]:
     if found:
         return found
     x, y = scores.worst_tile
-    return (
-        Diagnosis("local", f"the pictures differ most around ({x}, {y}), by {scores.tile_mae:.0f} levels in that tile"),
+    source, levels = (
+        mark("the pictures differ most around ({x}, {y}), by {levels:.0f} levels in that tile"),
+        scores.tile_mae,
     )
+    return (Diagnosis("local", say(source, x=x, y=y, levels=levels)),)
 
 
 def sizes_or_equality(pictures: Pictures) -> Judgement | None:

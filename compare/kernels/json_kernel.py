@@ -20,6 +20,7 @@ from typing import Any
 from compare.kernels.document import Document, Unparsable, parse
 from compare.kernels.json_rules import QUIET, TOLERANCES, canonical, is_number, same_items
 from compare.measurement import PATH, UNMATCHED, Critical, Diagnosis, Judgement, Number, OutputClass
+from compare.phrases import Phrase, joined, mark, plain, say
 from compare.policy import JsonRule, Policy, RuleName
 
 _KEPT = 10
@@ -32,21 +33,22 @@ class _Walk:
 
     rules: Mapping[str, JsonRule]
     differences: Counter[str] = field(default_factory=Counter)
-    kept: list[str] = field(default_factory=list)
-    notes: Counter[str] = field(default_factory=Counter)
+    kept: list[Phrase] = field(default_factory=list)
+    notes: Counter[Phrase] = field(default_factory=Counter)
     used: set[str] = field(default_factory=set)
     ignored: int = 0
     tolerated: int = 0
 
-    def differ(self, path: str, words: str) -> None:
+    def differ(self, path: str, words: Phrase) -> None:
         """Count a difference. ``path`` is the one that is told."""
         self.differences[path] += 1
         if len(self.kept) < _KEPT:
-            self.kept.append(f"{path or 'the document'}: {words}"[:200])
+            self.kept.append(say("{path}: {words}", path=_path(path), words=words))
 
     def differ_in_value(self, path: str, a: object, b: object, under: str = "") -> None:
         """Count a difference of two values; it is put into words only while there is room for them."""
-        self.differ(path, _against(a, b) + under if len(self.kept) < _KEPT else "")
+        words = _against(a, b) if len(self.kept) < _KEPT else _UNTOLD
+        self.differ(path, say("{difference}, under rule {rule}", difference=words, rule=under) if under else words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,14 @@ class _Place:
         return _Place(f"{self.path}[*]", f"{self.told}[*]")
 
 
+_UNTOLD = say("")
+
+
+def _path(path: str) -> str:
+    """Return a path as it is told, cut where it is long."""
+    return path[:150] or say("the document")
+
+
 def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
@@ -78,10 +88,10 @@ def judge_json(baseline: bytes, candidate: bytes, policy: Policy, rules: Sequenc
     with localcontext(QUIET):
         _compare(walk, old.value, new.value)
     if old.duplicate_keys != new.duplicate_keys:
-        count = len(old.duplicate_keys), len(new.duplicate_keys)
-        walk.differ("", f"duplicate keys: {count[0]} against {count[1]}")
+        counts = {"old": len(old.duplicate_keys), "new": len(new.duplicate_keys)}
+        walk.differ("", say("duplicate keys: {old} against {new}", **counts))
     for flag in sorted(old.flags ^ new.flags):
-        walk.notes[f"{flag} on one side"] += 1
+        walk.notes[say("{flag} on one side", flag=flag)] += 1
     return _judgement(walk, old, new)
 
 
@@ -91,20 +101,21 @@ def parse_both(baseline: bytes, candidate: bytes, policy: Policy) -> tuple[Docum
     if isinstance(old, Document) and isinstance(new, Document):
         return old, new
     if baseline == candidate:
-        return Judgement(OutputClass.IDENTICAL, note="equal bytes that are not compared as JSON")
+        return Judgement(OutputClass.IDENTICAL, note=say("equal bytes that are not compared as JSON"))
     for name, side in (("baseline", old), ("candidate", new)):
         if isinstance(side, Unparsable) and side.too_large:
-            return Judgement(None, note=f"the {name}'s document is too large or too deep to compare: {side.why}")
+            source = mark("the {side}'s document is too large or too deep to compare: {why}")
+            return Judgement(None, note=say(source, side=plain(name), why=side.why))
     if isinstance(new, Unparsable):
-        found = Diagnosis("not_json", f"the candidate's answer is broken: {new.why}")
+        words = say("the {side}'s answer is broken: {why}", side=plain("candidate"), why=new.why)
+        found = Diagnosis("not_json", words)
         critical = Critical.UNDECODABLE if isinstance(old, Document) else None
         return Judgement(
             OutputClass.BROKEN if critical else None, diagnoses=(found,), critical=critical, note=found.sentence
         )
     why = old.why if isinstance(old, Unparsable) else ""
-    return Judgement(
-        OutputClass.BROKEN, diagnoses=(Diagnosis("baseline_not_json", f"the baseline's answer is broken: {why}"),)
-    )
+    words = say("the {side}'s answer is broken: {why}", side=plain("baseline"), why=why)
+    return Judgement(OutputClass.BROKEN, diagnoses=(Diagnosis("baseline_not_json", words),))
 
 
 def _judgement(walk: _Walk, old: Document, new: Document) -> Judgement:
@@ -114,26 +125,37 @@ def _judgement(walk: _Walk, old: Document, new: Document) -> Judgement:
     unused = sorted(set(walk.rules) - walk.used)
     if unused:
         numbers[UNMATCHED] = ", ".join(unused)
-    note = "; ".join(walk.notes)
+    note = joined("; ", walk.notes) if walk.notes else ""
     if total == 0:
-        plain = walk.ignored == 0 and walk.tolerated == 0
-        return Judgement(OutputClass.IDENTICAL if plain else OutputClass.EQUIVALENT, numbers, note=note)
-    more = f" and {total - len(walk.kept)} more" if total > len(walk.kept) else ""
-    paths = ", ".join(path or "the document" for path, _ in walk.differences.most_common(3))
-    found = Diagnosis("json_values", f"{total} values differ, at {paths}: {'; '.join(walk.kept[:3])}{more}")
+        same = walk.ignored == 0 and walk.tolerated == 0
+        return Judgement(OutputClass.IDENTICAL if same else OutputClass.EQUIVALENT, numbers, note=note)
+    paths = joined(", ", (_path(path) for path, _ in walk.differences.most_common(3)))
+    words = say("{n} values differ, at {paths}: {told}", n=total, paths=paths, told=joined("; ", walk.kept[:3]))
+    if total > len(walk.kept):
+        words = say("{values} and {n} more", values=words, n=total - len(walk.kept))
+    found = Diagnosis("json_values", words)
     if type(old.value) is not type(new.value) and isinstance(old.value, (dict, list)) | isinstance(
         new.value, (dict, list)
     ):
-        broken = Diagnosis(
-            "schema", f"the candidate answers {_name(new.value)} where the baseline answers {_name(old.value)}"
-        )
+        source = mark("the candidate answers {new} where the baseline answers {old}")
+        broken = Diagnosis("schema", say(source, new=_name(new.value), old=_name(old.value)))
         return Judgement(OutputClass.BROKEN, numbers, (broken,), Critical.BROKEN_SCHEMA, note)
     return Judgement(OutputClass.DIFFERENT, numbers, (found,), note=note)
 
 
-def _name(value: object) -> str:
-    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
-    return names.get(type(value), "a number")
+_NAMES: Mapping[type, Phrase] = {
+    dict: say("an object"),
+    list: say("a list"),
+    str: say("a string"),
+    bool: say("a boolean"),
+    type(None): say("null"),
+}
+_NUMBER = say("a number")
+_OTHER = {"a string": say("another string"), "a boolean": say("another boolean"), "a number": say("another number")}
+
+
+def _name(value: object) -> Phrase:
+    return _NAMES.get(type(value), _NUMBER)
 
 
 def _compare(walk: _Walk, old: Any, new: Any) -> None:
@@ -145,12 +167,16 @@ def _compare(walk: _Walk, old: Any, new: Any) -> None:
         if rule is not None:
             walk.used.add(place.path)
             if rule.rule is RuleName.ORDERED and a != b and same_items(a, b):
-                walk.differ(place.told, f"the same {len(a)} items in another order")
+                walk.differ(place.told, say("the same {n} items in another order", n=len(a)))
                 continue
             if rule.rule not in (RuleName.EXACT, RuleName.ORDERED):
                 _apply(walk, rule, place, a, b)
                 continue
         stack.extend(reversed(list(_plain(walk, place, a, b))))
+
+
+_ONLY_OLD, _ONLY_NEW = say("only in the baseline"), say("only in the candidate")
+_FRACTION = say("an integer on one side is written as a fraction on the other")
 
 
 def _plain(walk: _Walk, place: _Place, a: Any, b: Any) -> Iterator[tuple[_Place, Any, Any]]:
@@ -164,11 +190,11 @@ def _plain(walk: _Walk, place: _Place, a: Any, b: Any) -> Iterator[tuple[_Place,
                 walk.used.add(below.path)
                 walk.ignored += 1
             else:
-                walk.differ(below.told, f"only in the {'baseline' if key in a else 'candidate'}")
+                walk.differ(below.told, _ONLY_OLD if key in a else _ONLY_NEW)
     elif isinstance(a, list) and isinstance(b, list):
         items = place.items()
         if len(a) != len(b):
-            walk.differ(items.told, f"{len(a)} items against {len(b)}")
+            walk.differ(items.told, say("{old} items against {new}", old=len(a), new=len(b)))
         yield from ((items, x, y) for x, y in zip(a, b, strict=False))
     elif not _same_scalar(walk, a, b):
         walk.differ_in_value(place.told, a, b)
@@ -180,20 +206,20 @@ def _same_scalar(walk: _Walk, a: Any, b: Any) -> bool:
             return isinstance(b, Decimal) and b.is_nan()
         same = bool(a == b)
         if same and isinstance(a, int) != isinstance(b, int):
-            walk.notes["an integer on one side is written as a fraction on the other"] += 1
+            walk.notes[_FRACTION] += 1
         return same
     return type(a) is type(b) and bool(a == b)
 
 
-def _against(a: object, b: object) -> str:
+def _against(a: object, b: object) -> Phrase:
     """Say how two values differ without telling them."""
     if _name(a) != _name(b):
-        return f"{_name(a)} against {_name(b)}"
+        return say("{old} against {new}", old=_name(a), new=_name(b))
     if isinstance(a, str) and isinstance(b, str):
-        return f"another string, {len(a)} characters against {len(b)}"
+        return say("another string, {old} characters against {new}", old=len(a), new=len(b))
     if isinstance(a, list) and isinstance(b, list):
-        return f"another list, {len(a)} items against {len(b)}"
-    return f"another {_name(a).partition(' ')[2]}"
+        return say("another list, {old} items against {new}", old=len(a), new=len(b))
+    return _OTHER.get(_name(a)) or say("another object")
 
 
 def _apply(walk: _Walk, rule: JsonRule, place: _Place, a: Any, b: Any) -> None:
@@ -205,4 +231,4 @@ def _apply(walk: _Walk, rule: JsonRule, place: _Place, a: Any, b: Any) -> None:
     if TOLERANCES[rule.rule](rule, a, b):
         walk.tolerated += 1
     else:
-        walk.differ_in_value(place.told, a, b, f", under rule {rule.rule.value}")
+        walk.differ_in_value(place.told, a, b, rule.rule.value)

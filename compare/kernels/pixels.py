@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageCms, ImageOps, JpegImagePlugin, UnidentifiedImageError
 
+from compare.phrases import Phrase, say
+
 Pixels = NDArray[np.uint8]
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP", "AVIF")
 LOSSLESS_FORMATS = frozenset({"PNG", "BMP", "TIFF", "GIF"})
@@ -70,7 +72,7 @@ class Undecodable:
     """Why bytes are no picture that could be judged. ``too_large`` ones may well be good: they are never held against
     anybody."""
 
-    why: str
+    why: Phrase
     too_large: bool = False
 
 
@@ -85,7 +87,7 @@ def decode_frames(data: bytes, max_pixels: int) -> Iterator[Picture | Undecodabl
     Never raises on input; no frame takes more than ``max_pixels``.
     """
     if not data:
-        yield Undecodable("empty")
+        yield Undecodable(say("empty"))
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -96,19 +98,23 @@ def decode_frames(data: bytes, max_pixels: int) -> Iterator[Picture | Undecodabl
                     image.seek(number)
                     width, height = image.size
                     if width * height > max_pixels:
-                        yield Undecodable(f"{width} x {height} is more than {max_pixels} pixels", too_large=True)
+                        yield Undecodable(_too_many(width, height, max_pixels), too_large=True)
                         return
                     yield replace(_decode_open(image), frames=frames)
         except MemoryError:
-            yield Undecodable("it takes more memory than there is", too_large=True)
+            yield Undecodable(say("it takes more memory than there is"), too_large=True)
         except DECODE_ERRORS as error:
             yield Undecodable(_reason(data, error))
 
 
-def _reason(data: bytes, error: BaseException) -> str:
+def _too_many(width: int, height: int, most: int) -> Phrase:
+    return say("{width} x {height} is more than {most} pixels", width=width, height=height, most=most)
+
+
+def _reason(data: bytes, error: BaseException) -> Phrase:
     if isinstance(error, UnidentifiedImageError):
-        return f"not a picture in a known format ({len(data)} bytes)"
-    return f"damaged or truncated ({type(error).__name__})"
+        return say("not a picture in a known format ({n} bytes)", n=len(data))
+    return say("damaged or truncated ({error})", error=type(error).__name__)
 
 
 def _decode_open(image: Image.Image) -> Picture:

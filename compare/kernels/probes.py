@@ -15,6 +15,7 @@ from PIL import Image
 from compare.kernels.pixels import Picture
 from compare.kernels.scores import channel_mean
 from compare.measurement import Diagnosis
+from compare.phrases import Phrase, mark, say
 
 Sample = NDArray[np.floating[Any]]
 _SIDE = 256
@@ -32,13 +33,13 @@ _UPRIGHT: dict[int, Callable[[Sample], Sample]] = {
     8: lambda x: x.transpose(1, 0, 2)[::-1],
 }
 _TURNED = {
-    2: ("mirrored", "mirrored left to right"),
-    3: ("rotated", "turned by 180 degrees"),
-    4: ("mirrored", "mirrored top to bottom"),
-    5: ("mirrored", "mirrored along its diagonal"),
-    6: ("rotated", "turned by 90 degrees to the left"),
-    7: ("mirrored", "mirrored along its other diagonal"),
-    8: ("rotated", "turned by 90 degrees to the right"),
+    2: ("mirrored", mark("the candidate's picture is mirrored left to right")),
+    3: ("rotated", mark("the candidate's picture is turned by 180 degrees")),
+    4: ("mirrored", mark("the candidate's picture is mirrored top to bottom")),
+    5: ("mirrored", mark("the candidate's picture is mirrored along its diagonal")),
+    6: ("rotated", mark("the candidate's picture is turned by 90 degrees to the left")),
+    7: ("mirrored", mark("the candidate's picture is mirrored along its other diagonal")),
+    8: ("rotated", mark("the candidate's picture is turned by 90 degrees to the right")),
 }
 
 
@@ -86,18 +87,16 @@ def _orientation(baseline: Picture, candidate: Picture, orientation: int | None)
     turned = _turned(_sample(baseline), _sample(candidate))
     if turned is None:
         return
-    code, words = _TURNED[turned]
+    code, source = _TURNED[turned]
     if turned == tag:
         yield orientation_ignored(tag)
-    yield Diagnosis(code, f"the candidate's picture is {words}")
+    yield Diagnosis(code, say(source))
 
 
 def orientation_ignored(tag: int) -> Diagnosis:
     """Return the diagnosis for a candidate that took the stored pixels for the upright picture."""
-    return Diagnosis(
-        "orientation_ignored",
-        f"the candidate seems to ignore the EXIF orientation tag: the request's picture carries {tag}",
-    )
+    source = mark("the candidate seems to ignore the EXIF orientation tag: the request's picture carries {tag}")
+    return Diagnosis("orientation_ignored", say(source, tag=tag))
 
 
 def _turned(a: Sample, b: Sample) -> int | None:
@@ -111,9 +110,9 @@ def _turned(a: Sample, b: Sample) -> int | None:
 
 def _alpha(baseline: Picture, candidate: Picture) -> Iterator[Diagnosis]:
     if baseline.has_alpha and not candidate.has_alpha:
-        yield Diagnosis("alpha_missing", "the candidate's picture has no alpha channel")
+        yield Diagnosis("alpha_missing", say("the candidate's picture has no alpha channel"))
     elif candidate.has_alpha and not baseline.has_alpha:
-        yield Diagnosis("alpha_added", "only the candidate's picture has an alpha channel")
+        yield Diagnosis("alpha_added", say("only the candidate's picture has an alpha channel"))
     elif baseline.has_alpha and baseline.size == candidate.size:
         share = baseline.alpha[..., None].astype(np.float32) / 255
         straight, other = baseline.rgb.astype(np.float32), candidate.rgb.astype(np.float32)
@@ -121,22 +120,23 @@ def _alpha(baseline: Picture, candidate: Picture) -> Iterator[Diagnosis]:
             _explains(straight * share, straight, other)
             and _distance(straight * share, other) < _distance(straight, other) / 2
         ):
-            yield Diagnosis("premultiplied", "the candidate's colours seem to be multiplied by alpha already")
+            yield Diagnosis("premultiplied", say("the candidate's colours seem to be multiplied by alpha already"))
 
 
 def _sizes(baseline: Picture, candidate: Picture) -> Iterator[Diagnosis]:
     (w0, h0), (w1, h1) = baseline.size, candidate.size
-    ratio = "" if abs(w1 / w0 - h1 / h0) > 0.02 else f", {w1 / w0:.3g} times the size"
-    yield Diagnosis(
-        "size", f"different size: the baseline's picture is {w0} x {h0}, the candidate's {w1} x {h1}{ratio}"
-    )
+    sizes = {"old": f"{w0} x {h0}", "new": f"{w1} x {h1}"}
+    words = say("different size: the baseline's picture is {old}, the candidate's {new}", **sizes)
+    if abs(w1 / w0 - h1 / h0) <= 0.02:
+        words = say("{sizes}, {times:.3g} times the size", sizes=words, times=w1 / w0)
+    yield Diagnosis("size", words)
 
 
 def _colours(a: Sample, b: Sample) -> Iterator[Diagnosis]:
     if _explains(a, b, b[..., ::-1]):
-        yield Diagnosis("red_blue_swapped", "red and blue are swapped in the candidate's picture")
+        yield Diagnosis("red_blue_swapped", say("red and blue are swapped in the candidate's picture"))
     elif _explains(a, b, 255 - b):
-        yield Diagnosis("inverted", "the candidate's picture is inverted")
+        yield Diagnosis("inverted", say("the candidate's picture is inverted"))
 
 
 def _shift(baseline: Picture, candidate: Picture) -> Iterator[Diagnosis]:
@@ -152,7 +152,7 @@ def _shift(baseline: Picture, candidate: Picture) -> Iterator[Diagnosis]:
         return
     edge = (slice(abs(dy), a.shape[0] - abs(dy)), slice(abs(dx), a.shape[1] - abs(dx)))
     if _explains(a[edge], b[edge], np.roll(b, (dy, dx), (0, 1))[edge]):
-        yield Diagnosis("shifted", f"the candidate's picture is shifted by ({-dx}, {-dy}) pixels")
+        yield Diagnosis("shifted", say("the candidate's picture is shifted by ({x}, {y}) pixels", x=-dx, y=-dy))
 
 
 def _middle(picture: Picture, side: int = 512) -> Sample:
@@ -171,25 +171,34 @@ def _levels(a: Sample, b: Sample) -> Iterator[Diagnosis]:
     gain = float(np.cov(x, y, bias=True)[0, 1] / spread)
     offset = float(y.mean() - gain * x.mean())
     if gain > 0.1 and _explains(a, b, (b - offset) / gain):
-        yield Diagnosis("levels", f"the candidate's levels are {gain:.2f} times the baseline's plus {offset:+.0f}")
+        source = mark("the candidate's levels are {gain:.2f} times the baseline's plus {offset:+.0f}")
+        yield Diagnosis("levels", say(source, gain=gain, offset=offset))
         return
     usable = (x > 8) & (x < 247) & (y > 8) & (y < 247)
     if usable.sum() < 100:
         return
     gamma = float((np.log(y[usable] / 255) / np.log(x[usable] / 255)).mean())
     if gamma > 0.1 and _explains(a, b, 255 * np.clip(b / 255, 0, 1) ** np.float32(1 / gamma)):
-        yield Diagnosis("gamma", f"the candidate's picture has a gamma of {gamma:.2f} against the baseline's")
+        words = say("the candidate's picture has a gamma of {gamma:.2f} against the baseline's", gamma=gamma)
+        yield Diagnosis("gamma", words)
 
 
 def _encoding(baseline: Picture, candidate: Picture) -> Iterator[Diagnosis]:
     if baseline.format != candidate.format:
-        yield Diagnosis("reencoding", f"the baseline sends {baseline.format}, the candidate {candidate.format}")
+        formats = {"old": baseline.format, "new": candidate.format}
+        yield Diagnosis("reencoding", say("the baseline sends {old}, the candidate {new}", **formats))
         return
     sides = [(p.quality, p.subsampling) for p in (baseline, candidate)]
     if baseline.quality is not None and sides[0] != sides[1]:
-        old, new = (f"JPEG quality {quality} with {colour or 'other'} colour" for quality, colour in sides)
-        yield Diagnosis(
-            "reencoding",
-            f"re-encoding: the baseline sends {old}, the candidate {new}; "
-            "a band from the route's own control pairs fits better",
+        old, new = (_jpeg(*side) for side in sides)
+        source = mark(
+            "re-encoding: the baseline sends {old}, the candidate {new}; "
+            "a band from the route's own control pairs fits better"
         )
+        yield Diagnosis("reencoding", say(source, old=old, new=new))
+
+
+def _jpeg(quality: int | None, colour: str | None) -> Phrase:
+    if colour:
+        return say("JPEG quality {quality} with {colour} colour", quality=quality, colour=colour)
+    return say("JPEG quality {quality} with other colour", quality=quality)

@@ -15,6 +15,7 @@ from compare.kernels.json_kernel import judge_json, parse_both
 from compare.kernels.json_rules import cosine, jaccard, read_ranking, read_vector
 from compare.kernels.ranking import Ranked, compare_rankings
 from compare.measurement import Critical, Diagnosis, Judgement, Number, OutputClass
+from compare.phrases import mark, plain, say
 from compare.policy import JsonRule, Kind, Policy
 
 _LABEL_LENGTH = 60
@@ -48,9 +49,10 @@ def judge_structured(kind: Kind, baseline: bytes, candidate: bytes, policy: Poli
     if old is None or new is None:
         return _without(old is None, new is None, path, baseline, candidate, policy)
     if len(old) > _MOST_VALUES or len(new) > _MOST_VALUES:
-        return Judgement(None, note=f"more than {_MOST_VALUES} values at {path!r} to compare")
+        return Judgement(None, note=say("more than {n:,} values at {path!r} to compare", n=_MOST_VALUES, path=path))
     if len(old) != len(new):
-        words = Diagnosis("schema", f"{len(new)} values at {path!r} where the baseline has {len(old)}")
+        counts = {"n": len(new), "old": len(old)}
+        words = Diagnosis("schema", say("{n} values at {path!r} where the baseline has {old}", path=path, **counts))
         return Judgement(OutputClass.BROKEN, diagnoses=(words,), critical=Critical.BROKEN_SCHEMA)
     return _worst([_JUDGES[kind](a, b, policy) for a, b in zip(old, new, strict=True)])
 
@@ -64,11 +66,12 @@ def _without(
     old_lacks: bool, new_lacks: bool, path: str, baseline: bytes, candidate: bytes, policy: Policy
 ) -> Judgement:
     if old_lacks and new_lacks:
-        plain = judge_json(baseline, candidate, policy)
-        note = f"nothing of the route's kind at {path!r}: compared as JSON"
-        return Judgement(plain.output_class, plain.numbers, plain.diagnoses, plain.critical, note)
+        whole = judge_json(baseline, candidate, policy)
+        note = say("nothing of the route's kind at {path!r}: compared as JSON", path=path)
+        return Judgement(whole.output_class, whole.numbers, whole.diagnoses, whole.critical, note)
     side = "candidate" if new_lacks else "baseline"
-    words = Diagnosis("schema", f"the {side}'s answer has nothing of the route's kind at {path!r}")
+    source = mark("the {side}'s answer has nothing of the route's kind at {path!r}")
+    words = Diagnosis("schema", say(source, side=plain(side), path=path))
     return Judgement(OutputClass.BROKEN, diagnoses=(words,), critical=Critical.BROKEN_SCHEMA if new_lacks else None)
 
 
@@ -96,16 +99,17 @@ def _judge_labels(old: list[Ranked], new: list[Ranked], policy: Policy) -> Judge
     """Labels in order up to ties, scores within the policy's tolerance."""
     result = compare_rankings(old, new, policy.score_tolerance)
     numbers: dict[str, Number] = {"rbo": round(result.rbo, 4), "largest_score_gap": round(result.largest_gap, 6)}
-    note = "the order differs only among tied scores" if result.tied else ""
+    note = say("the order differs only among tied scores") if result.tied else ""
     name = _class_of(old == new, result.same)
     if not name.mismatch:
         return Judgement(name, numbers, note=note)
     if not result.top_same and old and new:
-        words = Diagnosis("top_label", f"the top label differs: {_label(old[0])} against {_label(new[0])}")
+        names = {"old": _label(old[0]), "new": _label(new[0])}
+        words = Diagnosis("top_label", say("the top label differs: {old} against {new}", **names))
     elif result.largest_gap > policy.score_tolerance:
-        words = Diagnosis("scores", f"scores differ by up to {result.largest_gap:.3g}")
+        words = Diagnosis("scores", say("scores differ by up to {gap:.3g}", gap=result.largest_gap))
     else:
-        words = Diagnosis("labels", "labels below the first differ")
+        words = Diagnosis("labels", say("labels below the first differ"))
     return Judgement(name, numbers, (words,), note=note)
 
 
@@ -116,14 +120,17 @@ def _label(place: Ranked) -> str:
 
 def _judge_vectors(old: list[float], new: list[float], policy: Policy) -> Judgement:
     if len(old) != len(new):
-        words = Diagnosis("dimensions", f"the vector has {len(new)} dimensions where the baseline's has {len(old)}")
+        source = mark("the vector has {new} dimensions where the baseline's has {old}")
+        words = Diagnosis("dimensions", say(source, new=len(new), old=len(old)))
         return Judgement(OutputClass.BROKEN, diagnoses=(words,), critical=Critical.BROKEN_SCHEMA)
     angle = cosine(old, new)
     if angle is None:
-        return Judgement(OutputClass.BROKEN, diagnoses=(Diagnosis("not_finite", "a vector has no finite length"),))
+        endless = Diagnosis("not_finite", say("a vector has no finite length"))
+        return Judgement(OutputClass.BROKEN, diagnoses=(endless,))
     numbers: dict[str, Number] = {"cosine": round(angle, 6), "dimensions": len(old)}
     name = _class_of(old == new, angle >= policy.min_cosine)
-    words = Diagnosis("direction", f"the vectors' cosine is {angle:.5f}, at least {policy.min_cosine:g} wanted")
+    source = mark("the vectors' cosine is {cosine:.5f}, at least {least:g} wanted")
+    words = Diagnosis("direction", say(source, cosine=angle, least=policy.min_cosine))
     return Judgement(name, numbers, (words,) if name.mismatch else ())
 
 
@@ -132,7 +139,8 @@ def _judge_tags(old: list[str], new: list[str], policy: Policy) -> Judgement:
     numbers: dict[str, Number] = {"jaccard": round(share, 4), "tags_baseline": len(old), "tags_candidate": len(new)}
     name = _class_of(old == new, share >= policy.min_jaccard)
     lost, added = len(set(old) - set(new)), len(set(new) - set(old))
-    words = Diagnosis("tags", f"{lost} of {len(set(old))} tags are missing and {added} are new")
+    counts = {"lost": lost, "of": len(set(old)), "added": added}
+    words = Diagnosis("tags", say("{lost} of {of} tags are missing and {added} are new", **counts))
     return Judgement(name, numbers, (words,) if name.mismatch else ())
 
 
@@ -149,7 +157,8 @@ def _judge_boxes(old: Any, new: Any, policy: Policy) -> Judgement:
         "largest_score_gap": round(found.largest_score_gap, 6),
     }
     name = _class_of(old == new, found.f1 >= policy.min_f1)
-    words = Diagnosis("boxes", f"{found.missed} of {len(a.labels)} boxes are missing and {found.extra} are new")
+    counts = {"lost": found.missed, "of": len(a.labels), "added": found.extra}
+    words = Diagnosis("boxes", say("{lost} of {of} boxes are missing and {added} are new", **counts))
     return Judgement(name, numbers, (words,) if name.mismatch else ())
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from rapidfuzz.distance import Indel
 
 from compare.measurement import Diagnosis, Judgement, Number, OutputClass
+from compare.phrases import mark, plain, say
 from compare.policy import Policy
 
 MAX_EDITED = 50_000
@@ -120,13 +121,14 @@ def broken_invariants(a: str, b: str) -> tuple[Diagnosis, ...]:
     """Return what no tolerance excuses, from the baseline's text to the candidate's."""
     if bool(a.strip()) != bool(b.strip()):
         side = "candidate" if a.strip() else "baseline"
-        return (Diagnosis("empty_text", f"the {side}'s text is empty, the other is not"),)
+        return (Diagnosis("empty_text", say("the {side}'s text is empty, the other is not", side=plain(side))),)
     found = []
     if max(len(a), len(b)) > _SHORT and max(len(a), len(b)) > LENGTH_RATIO * min(len(a), len(b)):
-        found.append(Diagnosis("length", f"the text has {len(b)} characters against {len(a)}"))
+        found.append(Diagnosis("length", say("the text has {new} characters against {old}", new=len(b), old=len(a))))
     old, new = script_of(a), script_of(b)
     if old and new and old != new:
-        found.append(Diagnosis("language", f"the text is mostly {new} where the baseline's is mostly {old}"))
+        words = say("the text is mostly {new} where the baseline's is mostly {old}", new=new, old=old)
+        found.append(Diagnosis("language", words))
     return tuple(found)
 
 
@@ -136,19 +138,17 @@ def judge_texts(a: str, b: str, min_similarity: float) -> Judgement:
         return Judgement(OutputClass.IDENTICAL, {"characters": len(a)})
     longest = max(len(a), len(b))
     if longest > MAX_CHARACTERS:
-        return Judgement(None, note=f"a text of {longest} characters is more than {MAX_CHARACTERS} to compare")
+        words = say("a text of {n:,} characters is more than {most:,} to compare", n=longest, most=MAX_CHARACTERS)
+        return Judgement(None, note=words)
     distance, broken = compare_texts(a, b), broken_invariants(a, b)
     numbers: dict[str, Number] = {"characters_baseline": len(a), "characters_candidate": len(b), **distance.numbers()}
     if broken:
         return Judgement(OutputClass.DIFFERENT, numbers, broken)
     if distance.chrf >= min_similarity:
         return Judgement(OutputClass.EQUIVALENT, numbers)
-    words = Diagnosis(
-        "text",
-        f"the texts differ from token {distance.first_token} on: chrF {distance.chrf:.2f}, at least "
-        f"{min_similarity:g} wanted",
-    )
-    return Judgement(OutputClass.DIFFERENT, numbers, (words,))
+    source = mark("the texts differ from token {n} on: chrF {chrf:.2f}, at least {least:g} wanted")
+    words = say(source, n=distance.first_token, chrf=distance.chrf, least=min_similarity)
+    return Judgement(OutputClass.DIFFERENT, numbers, (Diagnosis("text", words),))
 
 
 def decode_text(data: bytes, media_type: str) -> str | None:
@@ -168,6 +168,8 @@ def judge_text(baseline: tuple[bytes, str], candidate: tuple[bytes, str], policy
         return None
     if old is None or new is None:
         side = "candidate" if new is None else "baseline"
-        words = Diagnosis("charset", f"the {side}'s answer is no text in the charset that it names")
+        words = Diagnosis(
+            "charset", say("the {side}'s answer is no text in the charset that it names", side=plain(side))
+        )
         return Judgement(OutputClass.BROKEN, diagnoses=(words,))
     return judge_texts(old, new, policy.min_similarity)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from compare.detail import coverage_steps, idle_rules, plain_words, wait_tables, what_would_change
+from compare.detail import coverage_steps, idle_rules, plain_words, wait_tables
 from compare.measurement import UNMATCHED, Judgement, Measurement, Number, OutputClass
 from compare.policy import Policy
 from compare.state import fold
@@ -45,17 +45,22 @@ def test_latency_is_told_in_one_sentence_with_what_is_not_known_yet(count: int, 
 
 
 def test_what_would_change_a_hold_names_every_open_gate_and_its_pairs() -> None:
-    found = what_would_change(verdict([measured(n, every_s=0.1) for n in range(60)]), POLICY)
-    assert any("errors (G5) is open" in line and "about 329 more pairs" in line for line in found)
-    assert any(line.startswith("Coverage: ") and "observed" in line for line in found)
+    found = verdict([measured(n, every_s=0.1) for n in range(60)])
+    assert any(line.startswith("errors (G5): about 329 more pairs;") for line in found.changes)
+    assert any(line.startswith("coverage (P0) is not enough") and "observed" in line for line in found.changes)
+    slowest = max((gate for gate in found.gates if gate.required), key=lambda gate: gate.more or 0)
+    assert found.reason.endswith(
+        f"about {slowest.more:,} more pairs settle it, the most for {slowest.title} ({slowest.id})."
+    )
+    assert len(found.reason) < 120
 
 
 def test_what_would_change_a_reject_and_a_promote() -> None:
     wrong = verdict([measured(n, OutputClass.BROKEN, codes=["size"]) for n in range(400)])
-    said = what_would_change(wrong, POLICY)
+    said = wrong.changes
     assert "stays until a build" in said[0]
     assert any("More pairs do not mend it" in line for line in said)
-    good = what_would_change(verdict([measured(n, control=OutputClass.IDENTICAL) for n in range(900)]), POLICY)
+    good = verdict([measured(n, control=OutputClass.IDENTICAL) for n in range(900)]).changes
     assert len(good) == 1
     assert "would change this to hold or reject" in good[0]
 

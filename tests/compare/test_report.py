@@ -137,12 +137,12 @@ def test_the_json_twin_has_the_numbers_of_the_page() -> None:
     twin = json.loads(to_json(results, generated_at=NOW, notice="n"))
     assert twin["headline"] in page
     for row, verdict in zip(twin["table"], twin["verdicts"], strict=True):
-        assert row["reason"] == verdict["reason"]
+        assert row["reason"] == verdict["reason"]["text"]
         assert row["reason"] in page
         assert f"{row['identical']} identical · {row['equivalent']} equivalent · {row['different']} different" in page
         assert f"policy {verdict['policy_hash']}" in page
         for gate in verdict["gates"]:
-            assert gate["title"] in page
+            assert gate["title"]["text"] in page
 
 
 def test_the_terminal_table_says_what_the_rows_say() -> None:

@@ -75,7 +75,7 @@ def test_sixty_clean_pairs_hold_and_say_how_many_more_settle_it() -> None:
     assert found.decision is Decision.HOLD
     assert found.exit_code == 10
     assert found.more_pairs == 720
-    assert found.reason.startswith("About 720 more pairs settle it")
+    assert found.reason.startswith("Not enough evidence yet: about 720 more pairs settle it")
     assert "critical outputs" in found.reason
 
 
@@ -236,7 +236,7 @@ def test_the_same_bytes_from_a_random_model_are_suspicious() -> None:
     pairs = [replace(m, same_bytes=True) for m in clean(850)]
     found = verdict(pairs, policy(random_outputs=True))
     assert found.decision is Decision.HOLD
-    assert "suspiciously good" in found.findings[0]
+    assert "Suspiciously good" in found.findings[0]
 
 
 def test_no_data_is_never_good() -> None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
 from compare.charts import ecdf, ratio_histogram
-from compare.dashboard.phrases import joined, say
-from compare.dashboard.views.words import NOTHING, duration, plain
+from compare.dashboard.views.words import NOTHING, duration
+from compare.phrases import Phrase, joined, plain, say
 from compare.policy import Policy
 from compare.stats.histogram import Histogram
 from compare.tally import SIZES, Sides, Tally
@@ -31,8 +29,8 @@ class Slice:
 class Distribution:
     """The drawings, which the report has, too, and the tables beside them."""
 
-    curves: Markup
-    ratios: Markup
+    curves: Phrase
+    ratios: Phrase
     hours: tuple[Slice, ...]
     sizes: tuple[Slice, ...]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from compare.dashboard.phrases import joined, mark, plural, say
-from compare.dashboard.views.words import moment, plain
+from compare.dashboard.views.words import moment
 from compare.labels import Judgment, Label
+from compare.phrases import joined, mark, plain, plural, say
 from compare.verdict import Verdict
 
 KEYS = {Judgment.ACCEPTABLE: "a", Judgment.REAL: "r", Judgment.UNSURE: "u"}

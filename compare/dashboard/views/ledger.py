@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from compare.dashboard.phrases import say
-from compare.dashboard.views.words import plain
+from compare.phrases import plain, say
 from shadow.account import RouteAccount
 
 

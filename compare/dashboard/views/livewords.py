@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from compare.dashboard.phrases import joined, plural, say
-from compare.dashboard.views.words import NOTHING, plain, share, size
+from compare.dashboard.views.words import NOTHING, share, size
+from compare.phrases import joined, plain, plural, say
 
 if TYPE_CHECKING:
     from compare.dashboard.live import Snapshot

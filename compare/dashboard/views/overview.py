@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from compare.dashboard.phrases import joined, mark, plural, say
 from compare.dashboard.views.ledger import Ledger
 from compare.dashboard.views.words import (
     CLASSES,
@@ -22,6 +21,7 @@ from compare.dashboard.views.words import (
 from compare.gates import State
 from compare.latency import tail_words, typical_words
 from compare.measurement import OutputClass
+from compare.phrases import joined, mark, plural, say
 from compare.policy import Policy
 from compare.results import FAILED
 from compare.verdict import Decision, Verdict
@@ -139,8 +139,8 @@ def lead_of(state: RouteState) -> str:
         return _nothing_judged(state)
     if verdict.decision is not Decision.HOLD:
         return verdict.reason
-    if verdict.findings or failing_gates(verdict) or "burst" in verdict.reason:
-        return f"{verdict.reason.partition(';')[0].rstrip('.')}."
+    if verdict.findings or verdict.bursty or failing_gates(verdict):
+        return verdict.reason
     wrong, judged = count_mismatches(verdict), sum(verdict.classes.values())
     pairs = plural(judged, "pair")
     same = say("different in {wrong:,} of {pairs}", wrong=wrong, pairs=pairs) if wrong else say("the same")
@@ -155,9 +155,9 @@ def details_of(state: RouteState) -> str:
     verdict = state.verdict
     if verdict is None or verdict.decision is not Decision.HOLD or not verdict.pairs:
         return ""
-    gates = [gate.title for gate in verdict.gates if gate.required and gate.state is State.OPEN and gate.id != "P0"]
+    gates = [g.title for g in verdict.gates if g.required and g.state is State.OPEN and g.id != "P0"]
     coverage = verdict.gate("P0")
-    parts = [say("Still open: {gates}.", gates=", ".join(gates))] if gates else []
+    parts = [say("Still open: {gates}.", gates=joined(", ", gates))] if gates else []
     if coverage.state is not State.PASS and coverage.note:
         parts.append(say("Coverage: {note}.", note=coverage.note))
     return joined(" ", parts)

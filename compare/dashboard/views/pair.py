@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 
-from compare.dashboard.phrases import Phrase, joined, say
 from compare.dashboard.texts import Text, mark_differences
 from compare.dashboard.views.timeline import Lane, lay_lanes
 from compare.dashboard.views.words import (
@@ -20,10 +19,10 @@ from compare.dashboard.views.words import (
     duration,
     moment,
     number,
-    plain,
     size,
 )
 from compare.measurement import Leg, Measurement
+from compare.phrases import Phrase, joined, plain, say
 from compare.policy import Kind, Policy
 from shadow.exchange import Body, Exchange, Headers, Observation, Role
 

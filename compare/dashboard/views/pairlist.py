@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import urlencode
 
-from compare.dashboard.phrases import say
 from compare.dashboard.views.pair import badge_of
-from compare.dashboard.views.words import Badge, moment, plain
+from compare.dashboard.views.words import Badge, moment
 from compare.facets import Wanted
 from compare.measurement import Measurement, OutputClass
+from compare.phrases import plain, say
 from compare.results import BOTH_REFUSED, FAILED, NOT_COMPARED
 
 PAGE_SIZE = 24

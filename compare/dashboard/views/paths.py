@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from compare.dashboard.phrases import say
 from compare.dashboard.views.labelling import ignore_lines
 from compare.dashboard.views.words import NOTHING
 from compare.diagnosis import PathCount
+from compare.phrases import say
 
 _DEEPEST = 8
 _UNFOLDED = 40

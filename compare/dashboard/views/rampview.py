@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compare.dashboard.phrases import mark, plural, say
-from compare.dashboard.views.words import Badge, moment, plain
+from compare.dashboard.views.words import Badge, moment
+from compare.phrases import mark, plain, plural, say
 from compare.ramp import Phase
 from compare.ramps import RampState
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
 from compare.charts import gate_bar
-from compare.dashboard.phrases import joined, mark, plural, say
 from compare.dashboard.views.overview import RouteState, badge_for, lead_of, time_for
 from compare.dashboard.views.pairlist import PairFilter
 from compare.dashboard.views.paths import PathTree, build_paths
 from compare.dashboard.views.words import GATES, NOTHING, Badge, duration, moment
 from compare.diagnosis import DiagnosisCount
 from compare.gates import GateResult, State
+from compare.phrases import Phrase, joined, mark, plural, say
 from compare.policy import Policy
 from compare.reasons import amount, failure_phrase, phrase
 from compare.results import FAILED
@@ -35,7 +33,7 @@ class GateRow:
     title: str
     about: str
     estimate: str
-    bar: Markup
+    bar: Phrase
     badge: Badge
     settle: str
 
@@ -59,6 +57,7 @@ class RoutePage:
     badge: Badge
     lead: str
     reason: str
+    changes: tuple[str, ...]
     meta: str
     findings: tuple[str, ...]
     gates: tuple[GateRow, ...]
@@ -76,6 +75,7 @@ def build_route_page(state: RouteState) -> RoutePage:
         badge=badge,
         lead=lead_of(state),
         reason=_reason(state),
+        changes=verdict.changes if verdict else (),
         meta=_meta(verdict, state.stale) if verdict else "",
         findings=verdict.findings if verdict else (),
         gates=tuple(_gate_row(gate, verdict) for gate in verdict.gates) if verdict else (),
@@ -86,7 +86,7 @@ def build_route_page(state: RouteState) -> RoutePage:
 
 
 def _reason(state: RouteState) -> str:
-    """Return the whole reason of a verdict where the page leads with a part of it."""
+    """Return the reason of a verdict where the page leads with another sentence."""
     if state.verdict is None or not state.verdict.pairs or state.verdict.reason == lead_of(state):
         return ""
     return state.verdict.reason
@@ -129,7 +129,7 @@ def _gate_row(gate: GateResult, verdict: Verdict) -> GateRow:
         parts = [plural(gate.more, "more pair"), time_for(verdict, gate.more)]
         settle = joined(", ", filter(None, parts)) if gate.more else say("any moment")
     return GateRow(
-        f"{gate.id.partition('-')[0]} {gate.title}",
+        say("{id} {title}", id=gate.id.partition("-")[0], title=gate.title),
         joined(" · ", about),
         amount(gate.estimate, gate.unit) if gate.state is not State.NODATA else NOTHING,
         gate_bar(gate),

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compare.dashboard.phrases import joined, mark, say
-from compare.dashboard.views.words import duration, plain
+from compare.dashboard.views.words import duration
 from compare.pairing import header
+from compare.phrases import joined, mark, plain, say
 from shadow.exchange import Headers, Observation
 
 _MAX_METRICS = 8

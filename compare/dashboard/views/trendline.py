@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compare.dashboard.phrases import mark, plural, say
 from compare.dashboard.trend import Hour
+from compare.phrases import mark, plural, say
 
 
 @dataclass(frozen=True, slots=True)

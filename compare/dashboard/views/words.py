@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from compare.dashboard.phrases import Phrase, mark, say
 from compare.measurement import OutputClass
+from compare.phrases import mark, say
 from compare.table import SIGNS
 from compare.verdict import Decision
 
@@ -45,11 +45,6 @@ FAILED = Badge(say("no answer"), "✕", "reject")
 def count_word(number: int) -> str:
     """Return a small number as a word, a large one in digits."""
     return _COUNTS[number] if 0 <= number < len(_COUNTS) else f"{number:,}"
-
-
-def plain(name: str) -> Phrase:
-    """Return a code such as ``budget_full`` as words; those that the catalogue knows have a translation."""
-    return say("{code}", code=name.replace("_", " ")) if "{" in name or "}" in name else say(name.replace("_", " "))
 
 
 def share(value: float) -> str:

@@ -14,8 +14,9 @@ from jinja2 import Environment, nodes
 from markupsafe import Markup
 
 from compare.dashboard import phrases
-from compare.dashboard.phrases import KOREAN, catalogue, joined, plural, say, translate
+from compare.dashboard.phrases import KOREAN, catalogue, translate
 from compare.measurement import NotComparable
+from compare.phrases import joined, plural, say
 from compare.ramp import Phase
 from compare.tally import SIZES
 from compare.verdict import Decision
@@ -23,6 +24,8 @@ from shadow.exchange import FailureKind, Role, SkipReason
 from tests.compare.dashboard.conftest import Site
 
 ROOM = Path(phrases.__file__).parent
+JUDGING = [path for path in ROOM.parent.rglob("*.py") if ROOM not in path.parents]
+"""Whoever builds sentences that are stored."""
 PAGE = {"accept": "text/html"}
 NO_WORDS = {"Crossfade", "UTC", "·"}
 ENUMS = (SkipReason, FailureKind, Role, Phase, Decision, NotComparable)
@@ -56,7 +59,7 @@ def said_in_templates(path: Path) -> Iterator[str]:
 
 
 def said() -> set[str]:
-    python = (text for path in ROOM.rglob("*.py") for text in said_in_python(path))
+    python = (text for path in ROOM.parent.rglob("*.py") for text in said_in_python(path))
     templates = (text for path in ROOM.rglob("*.html") for text in said_in_templates(path))
     return {text for text in (*python, *templates) if re.search("[A-Za-z]", re.sub(r"\{[^}]*\}", "", text))}
 
@@ -73,7 +76,13 @@ def test_the_catalogue_has_every_sentence_and_no_other() -> None:
 def test_a_translation_puts_the_same_values_and_is_korean() -> None:
     wrong = [source for source, korean in catalogue().items() if not places(korean) <= places(source) | {"n"}]
     assert wrong == []
-    assert [source for source, korean in catalogue().items() if not re.search("[가-힣]", korean)] == []
+    judging = {source for path in JUDGING for source in said_in_python(path)} & catalogue().keys()
+    assert [source for source in judging if places(catalogue()[source]) != places(source)] == []
+    told = {source: re.sub(r"\{[^}]*\}", "", korean) for source, korean in catalogue().items()}
+    assert [
+        korean for korean in told.values() if re.search("[A-Za-z]", korean) and not re.search("[가-힣]", korean)
+    ] == []
+    assert [source for source, korean in catalogue().items() if source == korean] == []
 
 
 def test_no_template_has_a_sentence_of_its_own() -> None:
