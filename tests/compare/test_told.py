@@ -21,7 +21,7 @@ from tests.compare.examples import answer, encoded, exchange, measured, photo, p
 
 NOW = datetime(2026, 5, 5, tzinfo=UTC)
 SAME, OTHER, BROKEN = OutputClass.IDENTICAL, OutputClass.DIFFERENT, OutputClass.BROKEN
-NAMES = r"onprem|cloud|EXIF|UTC|JSON|JPEG|PNG|IoU|chrF|G\d(-p\d\d)?|P0|items|tool_calls|stop|\[\*\]|\dx|net-1"
+NAMES = r"onprem|cloud|EXIF|UTC|JSON|JPEG|PNG|IoU|chrF|G\d(-p\d\d)?|P0|items|\[\*\]|\dx|net-1|OSError|data|embedding"
 
 
 def said(verdict: Verdict, rules: Policy) -> Iterator[str]:

@@ -253,11 +253,11 @@ def _failure(leg: Leg) -> str:
 
 
 def _sentence(text: str) -> str:
-    """Return text of a kernel as a sentence; a phrase is one already."""
+    """Return what a kernel says with its full stop; the style sheet makes its first letter a capital."""
+    whole = text.endswith((".", "!", "?", ":"))
     if isinstance(text, Phrase):
-        return text
-    text = text.strip()
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?', ':')) else '.'}"
+        return text if whole else say("{sentence}.", sentence=text)
+    return text if whole else f"{text}."
 
 
 def _side(role: Role, name: str, tone: str, leg: Observation, facts: BodyFacts, view_side: int) -> Side:
