@@ -9,6 +9,7 @@ as it is.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
@@ -91,3 +92,14 @@ def from_stored(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return _phrase(value[_TEXT], value[_KEY], {name: from_stored(item) for name, item in value[_VALUES].items()})
+
+
+def to_text(text: str) -> str:
+    """Return what a column of text holds: a phrase as JSON, any other text as it is."""
+    return json.dumps(_stored(text)) if isinstance(text, Phrase) else text
+
+
+def from_text(text: str) -> str:
+    """Return what ``to_text`` made a text of."""
+    found: str = from_stored(json.loads(text)) if text.startswith(f'{{"{_TEXT}": ') else text
+    return found

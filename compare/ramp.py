@@ -28,6 +28,7 @@ from enum import StrEnum
 
 from compare.epochs import Epoch
 from compare.measurement import Measurement
+from compare.phrases import Phrase, joined, mark, plain, say
 from compare.plan import Plan
 from compare.policy import Policy
 from compare.ramp_watch import NOTHING, Served, failing, fold_alarms, ringing
@@ -38,7 +39,9 @@ MOST_UNWRITTEN_S = 60.0
 CLOCK_SLACK_S = 5.0
 """By how much a clock may go back without anything being made of it."""
 BY_VERDICT, BY_WATCH, BY_TOGGLE = "verdict", "watch", "toggle"
-NO_COUNTS, NO_STORE = "the gateway's counts cannot be read", "the store does not answer"
+NOBODY = (BY_VERDICT, BY_WATCH, BY_TOGGLE)
+"""Who makes a move when no person does."""
+NO_COUNTS, NO_STORE = say("the gateway's counts cannot be read"), say("the store does not answer")
 
 
 class Phase(StrEnum):
@@ -102,17 +105,17 @@ class Seen:
     epoch: Epoch | None = None
 
     @property
-    def lacking(self) -> str:
+    def lacking(self) -> Phrase:
         """What cannot be seen, in words; empty where nothing is lacking."""
         missing = [NO_COUNTS] if self.candidate is None else []
-        return " and ".join([*missing, NO_STORE] if not self.stored else missing)
+        return joined(", ", [*missing, NO_STORE] if not self.stored else missing)
 
 
 def begin(
     route: str, percent: int, who: str, now: datetime, sequence: int = 0, *, forced_because: str | None = None
 ) -> Ramp:
     """Return a ramp that a person starts where the toggle is now; the next look makes the first move."""
-    said = "started" if forced_because is None else f"started, forced: {forced_because}"
+    said = say("started") if forced_because is None else say("started, forced: {why}", why=forced_because)
     return Ramp(
         route, Phase.RUNNING, percent, now, who, said,
         sequence=sequence, first_sequence=sequence, forced=forced_because is not None,
@@ -121,7 +124,7 @@ def begin(
 
 def resume(ramp: Ramp, who: str, now: datetime, *, forced_because: str | None = None) -> Ramp:
     """Go on after a pause: at the same step, whose time begins anew."""
-    said = "went on" if forced_because is None else f"went on, forced: {forced_because}"
+    said = say("went on") if forced_because is None else say("went on, forced: {why}", why=forced_because)
     moved = _enter(ramp, Phase.RUNNING, ramp.percent, now, who, said)
     return replace(moved, forced=forced_because is not None)
 
@@ -129,14 +132,14 @@ def resume(ramp: Ramp, who: str, now: datetime, *, forced_because: str | None = 
 def pause(ramp: Ramp, who: str, now: datetime) -> Ramp:
     """Stay where it is until a person goes on. A step forward that the toggle does not show yet is taken back."""
     if not ramp.settled and ramp.before is not None and ramp.before < ramp.percent:
-        taken_back = _enter(ramp, Phase.PAUSED, ramp.before, now, who, "paused before the step was made")
+        taken_back = _enter(ramp, Phase.PAUSED, ramp.before, now, who, say("paused before the step was made"))
         return replace(taken_back, settled=False)
-    return replace(_enter(ramp, Phase.PAUSED, ramp.percent, now, who, "paused"), alarms=ramp.alarms)
+    return replace(_enter(ramp, Phase.PAUSED, ramp.percent, now, who, say("paused")), alarms=ramp.alarms)
 
 
 def abort(ramp: Ramp, who: str, now: datetime) -> Ramp:
     """Bring everything back to the baseline."""
-    return replace(_enter(ramp, Phase.ABORTED, 0, now, who, "aborted"), settled=False)
+    return replace(_enter(ramp, Phase.ABORTED, 0, now, who, say("aborted")), settled=False)
 
 
 def decide(ramp: Ramp, plan: Plan, policy: Policy, seen: Seen, now: datetime) -> Ramp:
@@ -144,7 +147,8 @@ def decide(ramp: Ramp, plan: Plan, policy: Policy, seen: Seen, now: datetime) ->
     if not ramp.phase.watched:
         return ramp
     if seen.found != ramp.percent:
-        return _follow(ramp, seen.found, now, f"from {ramp.percent} to {seen.found} %")
+        said = say("somebody else moved the toggle from {before} to {found} %", before=ramp.percent, found=seen.found)
+        return _follow(ramp, seen.found, now, said)
     looked = _look(_by_the_clock(ramp, now), policy, seen, now)
     found = next(_findings(looked, plan, policy, seen, now), None)
     if found is not None:
@@ -166,15 +170,17 @@ def give_up(ramp: Ramp, found: int, now: datetime) -> Ramp | None:
     if not ramp.percent or found == ramp.percent:
         return None
     if found != ramp.before:
-        return _follow(ramp, found, now, f"to {found} % before the move to {ramp.percent} % was written")
+        source = mark("somebody else moved the toggle to {found} % before the move to {percent} % was written")
+        return _follow(ramp, found, now, say(source, found=found, percent=ramp.percent))
     if found > ramp.percent or abs((now - ramp.entered_at).total_seconds()) <= MOST_UNWRITTEN_S:
         return None
-    return unwritten(ramp, found, now, f"for {MOST_UNWRITTEN_S:.0f} s")
+    return unwritten(ramp, found, now, say("for {seconds:.0f} s", seconds=MOST_UNWRITTEN_S))
 
 
 def unwritten(ramp: Ramp, found: int, now: datetime, why: str) -> Ramp:
     """Return the ramp without its last move forward, which could not be written: paused where the toggle is."""
-    said = f"the move to {ramp.percent} % could not be written {why}; see why, then go on"
+    source = mark("the move to {percent} % could not be written {why}; see why, then go on")
+    said = say(source, percent=ramp.percent, why=why)
     return replace(_enter(ramp, Phase.PAUSED, found, now, BY_WATCH, said), settled=True)
 
 
@@ -183,21 +189,23 @@ def too_old(verdict: Verdict, epoch: Epoch | None, plan: Plan, now: datetime) ->
     its newest pair is older than ``plan.verdict_max_age_s``. ``None`` where it is."""
     told = verdict.epoch
     if epoch is not None and (told.number, told.first_sequence) != (epoch.number, epoch.first_sequence):
-        return "its verdict is of an earlier epoch, and another build has answered since: run crossfade compare"
+        return say("its verdict is of an earlier epoch, and another build has answered since: run crossfade compare")
     age_s = plan.verdict_max_age_s + 1 if verdict.last_at is None else (now - verdict.last_at).total_seconds()
     if age_s <= plan.verdict_max_age_s:
         return None
-    newest = "unknown" if verdict.last_at is None else f"of {verdict.last_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-    return (
-        f"the newest pair in its verdict is {newest}, older than ramp.verdict_max_age_s allows "
-        f"({plan.verdict_max_age_s:g} s): mirror some traffic and run crossfade compare"
+    newest = say("unknown")
+    if verdict.last_at is not None:
+        newest = say("of {at} UTC", at=f"{verdict.last_at.astimezone(UTC):%Y-%m-%d %H:%M}")
+    source = mark(
+        "the newest pair in its verdict is {newest}, older than ramp.verdict_max_age_s allows ({most:g} s): "
+        "mirror some traffic and run crossfade compare"
     )
+    return say(source, newest=newest, most=plan.verdict_max_age_s)
 
 
-def _follow(ramp: Ramp, found: int, now: datetime, how: str) -> Ramp:
+def _follow(ramp: Ramp, found: int, now: datetime, said: Phrase) -> Ramp:
     """Take up what somebody else has made of the toggle."""
     phase = Phase.PAUSED if found else Phase.ABORTED
-    said = f"somebody else moved the toggle {how}"
     return replace(_enter(ramp, phase, found, now, BY_TOGGLE, said), settled=True)
 
 
@@ -216,7 +224,9 @@ def _advance(ramp: Ramp, plan: Plan, seen: Seen, now: datetime) -> Ramp:
     percent = plan.after(ramp.percent)
     said = seen.verdict.reason if seen.verdict is not None else ""
     if percent is None:
-        return _enter(ramp, Phase.DONE, ramp.percent, now, BY_VERDICT, f"the last step has passed: {said}")
+        return _enter(
+            ramp, Phase.DONE, ramp.percent, now, BY_VERDICT, say("the last step has passed: {reason}", reason=said)
+        )
     return _enter(ramp, Phase.RUNNING, percent, now, BY_VERDICT, said)
 
 
@@ -233,7 +243,7 @@ def _by_the_clock(ramp: Ramp, now: datetime) -> Ramp:
     back_s = (ramp.entered_at - now).total_seconds()
     if back_s <= CLOCK_SLACK_S:
         return ramp
-    said = f"the clock was set back by {back_s:.0f} s, so the step begins anew"
+    said = say("the clock was set back by {seconds:.0f} s, so the step begins anew", seconds=back_s)
     anew = _enter(ramp, ramp.phase, ramp.percent, now, BY_WATCH, said)
     return replace(anew, alarms=ramp.alarms, unseen_since=None, forced=ramp.forced)
 
@@ -252,13 +262,14 @@ def _look(ramp: Ramp, policy: Policy, seen: Seen, now: datetime) -> Ramp:
 def _findings(ramp: Ramp, plan: Plan, policy: Policy, seen: Seen, now: datetime) -> Iterator[tuple[str, bool]]:
     """Yield (what is wrong, whether it is critical), the critical ones first."""
     for watch in ringing(ramp.alarms, plan.alarm_after, policy, seen.noise, ramp.baseline):
-        yield f"alarm: {watch.title}, above {100 * watch.rate:.2g} % at {ramp.percent} %", watch.critical
+        values = {"title": watch.title, "rate": 100 * watch.rate, "percent": ramp.percent}
+        yield say("alarm: {title}, above {rate:.2g} % at {percent} %", **values), watch.critical
     if seen.verdict is not None and seen.verdict.decision is Decision.REJECT:
-        yield f"rejected: {seen.verdict.reason}", True
+        yield say("rejected: {reason}", reason=seen.verdict.reason), True
     if plan.back_unseen and _unseen_too_long(ramp, plan, now):
         yield _unseen(ramp, seen), True
     for title, critical in failing(ramp.candidate, ramp.baseline, policy):
-        yield f"gate: {title} at {ramp.percent} %", critical
+        yield say("gate: {title} at {percent} %", title=title, percent=ramp.percent), critical
 
 
 def _unseen_too_long(ramp: Ramp, plan: Plan, now: datetime) -> bool:
@@ -266,9 +277,11 @@ def _unseen_too_long(ramp: Ramp, plan: Plan, now: datetime) -> bool:
     return ramp.percent > 0 and since is not None and (now - since).total_seconds() > plan.evidence_max_age_s
 
 
-def _unseen(ramp: Ramp, seen: Seen) -> str:
-    since = f"{ramp.unseen_since.astimezone(UTC):%H:%M:%S} UTC" if ramp.unseen_since is not None else "now"
-    return f"no evidence since {since}: {seen.lacking}"
+def _unseen(ramp: Ramp, seen: Seen) -> Phrase:
+    if ramp.unseen_since is None:
+        return say("no evidence now: {lacking}", lacking=seen.lacking)
+    since = f"{ramp.unseen_since.astimezone(UTC):%H:%M:%S}"
+    return say("no evidence since {since} UTC: {lacking}", since=since, lacking=seen.lacking)
 
 
 def _waits(ramp: Ramp, plan: Plan, seen: Seen, now: datetime) -> Iterator[str]:
@@ -276,17 +289,19 @@ def _waits(ramp: Ramp, plan: Plan, seen: Seen, now: datetime) -> Iterator[str]:
     if ramp.percent:
         left_s = plan.min_stay_s - (now - ramp.entered_at).total_seconds()
         if left_s > 0:
-            yield f"stays at {ramp.percent} % for another {left_s:.0f} s at least"
+            yield say("stays at {percent} % for another {left:.0f} s at least", percent=ramp.percent, left=left_s)
         if seen.candidate is None:
             yield NO_COUNTS
         elif ramp.candidate.requests < plan.min_requests:
-            yield f"the candidate served {ramp.candidate.requests:,} of {plan.min_requests:,} requests at this step"
+            counts = {"n": ramp.candidate.requests, "wanted": plan.min_requests}
+            yield say("the candidate served {n:,} of {wanted:,} requests at this step", **counts)
     if not seen.stored:
         yield NO_STORE
     elif seen.verdict is None:
-        yield "no pair of this step has been judged yet"
+        yield say("no pair of this step has been judged yet")
     elif seen.verdict.decision is not Decision.PROMOTE:
-        yield f"the verdict is {seen.verdict.decision.value}: {seen.verdict.reason}"
+        decision = plain(seen.verdict.decision.value)
+        yield say("the verdict is {decision}: {reason}", decision=decision, reason=seen.verdict.reason)
     elif not ramp.percent and not ramp.forced:
         reason = too_old(seen.verdict, seen.epoch, plan, now)
         if reason is not None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from compare.measurement import Measurement
+from compare.phrases import say
 from compare.policy import Policy
 from compare.stats import best_bet, log_e_cusum, rate_evidence
 
@@ -53,9 +54,9 @@ class Watch:
         return best_bet(self.rate, self.feared or min(_FEARED_MOST, feared))
 
 
-ERRORS, CRITICAL, OUTPUTS = "candidate alone failed", "critical outputs", "different outputs"
-RATIO, OBJECTIVE = "pairs slower than allowed", "pairs beyond the latency objective"
-SERVED_ERRORS, SERVED_SLOW = "errors of served requests", "served requests beyond the latency objective"
+ERRORS, CRITICAL, OUTPUTS = say("candidate alone failed"), say("critical outputs"), say("different outputs")
+RATIO, OBJECTIVE = say("pairs slower than allowed"), say("pairs beyond the latency objective")
+SERVED_ERRORS, SERVED_SLOW = say("errors of served requests"), say("served requests beyond the latency objective")
 
 
 def watches(policy: Policy, noise: float, floor: float) -> tuple[Watch, ...]:
@@ -117,7 +118,7 @@ def failing(served: Served, baseline: Served, policy: Policy) -> Iterator[tuple[
         (SERVED_SLOW, served.slow, policy.slo_margin, False),
     ):
         if served.requests and _surely_above(events, served.requests, margin, policy):
-            yield f"{title}, {events:,} of {served.requests:,}", critical
+            yield say("{title}, {events:,} of {n:,}", title=title, events=events, n=served.requests), critical
 
 
 def _steps(

@@ -34,6 +34,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
+from compare.phrases import as_fields, from_stored, from_text, mark, say, to_text
 from compare.ramp import Phase, Ramp
 from compare.ramp_watch import Served
 from shadow.store.database import writing
@@ -134,7 +135,8 @@ class RampBook:
     def record_late(self, move: Move, now: datetime) -> None:
         """Record a move that was made while the store did not answer, and put the ramp where it led, unless somebody
         has moved it since. The same move is recorded once, however often it comes."""
-        late = f"{move.reason} (recorded {(now - move.at).total_seconds():.0f} s later: the store did not answer)"
+        source = mark("{reason} (recorded {seconds:.0f} s later: the store did not answer)")
+        late = to_text(say(source, reason=move.reason, seconds=(now - move.at).total_seconds()))
         row = {**_columns(move), "reason": late}
         same = [moves.c[name] == row[name] for name in ("route", "at_us", "before", "after", "by")]
         mine = select(ramps).where(ramps.c.route == move.route)
@@ -157,7 +159,15 @@ class RampBook:
         with self._engine.connect() as connection:
             rows = connection.execute(query).mappings().all()
         return [
-            Move(r["route"], moment(r["at_us"]), Phase(r["phase"]), r["before"], r["after"], r["by"], r["reason"])
+            Move(
+                r["route"],
+                moment(r["at_us"]),
+                Phase(r["phase"]),
+                r["before"],
+                r["after"],
+                r["by"],
+                from_text(r["reason"]),
+            )
             for r in rows
         ]
 
@@ -212,7 +222,7 @@ def _columns(move: Move) -> dict[str, object]:
         "before": move.before,
         "after": move.after,
         "by": move.by,
-        "reason": move.reason,
+        "reason": to_text(move.reason),
     }
 
 
@@ -226,7 +236,7 @@ def _led_to(move: Move, ramp: Ramp | None) -> Ramp:
 
 
 def _to_json(ramp: Ramp) -> str:
-    return json.dumps(asdict(ramp), default=_encode, separators=(",", ":"))
+    return json.dumps(asdict(ramp, dict_factory=as_fields), default=_encode, separators=(",", ":"))
 
 
 def _encode(value: object) -> str:
@@ -240,7 +250,7 @@ def _ramp_from_json(text: str) -> Ramp:
     raw["phase"] = Phase(raw["phase"])
     raw["entered_at"] = datetime.fromisoformat(raw["entered_at"])
     raw["candidate"], raw["baseline"] = Served(**raw["candidate"]), Served(**raw["baseline"])
-    raw["waiting"] = tuple(raw["waiting"])
+    raw["reason"], raw["waiting"] = from_stored(raw["reason"]), from_stored(raw["waiting"])
     since = raw.get("unseen_since")
     raw["unseen_since"] = since and datetime.fromisoformat(since)
     return Ramp(**raw)

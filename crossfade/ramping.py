@@ -25,6 +25,7 @@ from functools import partial
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from compare.phrases import say
 from compare.plan import Plan
 from compare.policy import Policy
 from compare.ramp import BY_WATCH, Ramp, Seen, decide, give_up, unwritten
@@ -217,7 +218,7 @@ class Driver:
         entry = self._known[policy.route]
         ramp, found = entry.ramp, self._writer.percent(policy.route)
         if not ramp.settled and found < ramp.percent:
-            self._keep(unwritten(ramp, found, self._now(), "as the store does not answer"), entry)
+            self._keep(unwritten(ramp, found, self._now(), say("as the store does not answer")), entry)
             return False
         if ramp.settled:
             seen = self._with_counts(Seen(found, stored=False), policy, complete=complete)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from compare.dashboard.views.words import Badge, moment
 from compare.phrases import mark, plain, plural, say
-from compare.ramp import Phase
+from compare.ramp import NOBODY, Phase
 from compare.ramps import RampState
 
 _BADGES = {
@@ -62,7 +62,8 @@ def build_ramp(state: RampState | None) -> RampView | None:
         StepMark(step, "here" if step == here else "past" if step < here else "ahead") for step in state.plan.steps
     )
     moves = tuple(
-        MoveRow(moment(m.at), plain(m.phase.value), f"{m.before} → {m.after} %", m.by, m.reason) for m in state.moves
+        MoveRow(moment(m.at), plain(m.phase.value), f"{m.before} → {m.after} %", _who(m.by), m.reason)
+        for m in state.moves
     )
     if ramp is None:
         return RampView(NOT_BEGUN, _begin_words(state), (), "", steps, "", moves, _actions(None, state))
@@ -71,10 +72,14 @@ def build_ramp(state: RampState | None) -> RampView | None:
         requests, errors = plural(ramp.candidate.requests, "request"), plural(ramp.candidate.errors, "error")
         served = say("{requests} served by the candidate at this step, {errors}", requests=requests, errors=errors)
     phase = say(_PHASE_WORDS[ramp.phase], percent=ramp.percent)
-    sentence = say("{phase}, by {who}: {reason}", phase=phase, who=ramp.by, reason=ramp.reason)
+    sentence = say("{phase}, by {who}: {reason}", phase=phase, who=_who(ramp.by), reason=ramp.reason)
     return RampView(
         _BADGES[ramp.phase], sentence, ramp.waiting, _warning(state), steps, served, moves, _actions(ramp.phase, state)
     )
+
+
+def _who(by: str) -> str:
+    return plain(by) if by in NOBODY else by
 
 
 _PHASE_WORDS = {

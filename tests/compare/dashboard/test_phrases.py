@@ -17,7 +17,7 @@ from compare.dashboard import phrases
 from compare.dashboard.phrases import KOREAN, catalogue, translate
 from compare.measurement import NotComparable
 from compare.phrases import joined, plural, say
-from compare.ramp import Phase
+from compare.ramp import NOBODY, Phase
 from compare.tally import SIZES
 from compare.verdict import Decision
 from shadow.exchange import FailureKind, Role, SkipReason
@@ -25,6 +25,7 @@ from tests.compare.dashboard.conftest import Site
 
 ROOM = Path(phrases.__file__).parent
 JUDGING = [path for path in ROOM.parent.rglob("*.py") if ROOM not in path.parents]
+JUDGING += (ROOM.parent.parent / "crossfade").rglob("*.py")
 """Whoever builds sentences that are stored."""
 PAGE = {"accept": "text/html"}
 NO_WORDS = {"Crossfade", "UTC", "·"}
@@ -33,6 +34,7 @@ CODES = {
     *(each.value.replace("_", " ") for enum in ENUMS for each in enum),
     *(name for _, name in SIZES),
     *("over 10 MB", "not named yet", "not comparable", "rate limited", "key unknown"),
+    *NOBODY,
 }
 """Codes of the record that pages show as words (``words.plain``)."""
 
@@ -59,7 +61,7 @@ def said_in_templates(path: Path) -> Iterator[str]:
 
 
 def said() -> set[str]:
-    python = (text for path in ROOM.parent.rglob("*.py") for text in said_in_python(path))
+    python = (text for path in (*ROOM.rglob("*.py"), *JUDGING) for text in said_in_python(path))
     templates = (text for path in ROOM.rglob("*.html") for text in said_in_templates(path))
     return {text for text in (*python, *templates) if re.search("[A-Za-z]", re.sub(r"\{[^}]*\}", "", text))}
 
