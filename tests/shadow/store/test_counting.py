@@ -14,6 +14,7 @@ from sqlalchemy import Engine, delete, insert, select
 
 from shadow.exchange import Exchange
 from shadow.store.database import writing
+from shadow.store.progress import logged
 from shadow.store.reader import Reader
 from shadow.store.rows import microseconds
 from shadow.store.schema import counted_to, exchange_hours, exchanges
@@ -111,3 +112,11 @@ async def test_all_routes_are_walked_through_in_the_order_of_arrival(shelf: Shel
 
 def _arrival(exchange: Exchange) -> tuple[datetime, int]:
     return exchange.received_at, int(exchange.id)
+
+
+async def test_what_takes_long_says_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    now_s = 0.0
+    tell = logged("counting", lambda: now_s)
+    for now_s in (1.0, 4.9, 5.0, 6.0, 10.0):
+        tell(int(now_s * 1000), 20_000)
+    assert caplog.messages == ["counting: 5,000 of 20,000", "counting: 10,000 of 20,000"]
