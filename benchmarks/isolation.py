@@ -1,6 +1,6 @@
 """Does a shadow that misbehaves touch production? Six shadows, three sizes of body, mirror on and off in turns.
 
-``python -m benchmarks.isolation [--quick] [--no-peers]`` prints Markdown tables. Quick: under 3 minutes; in full under
+``python -m benchmarks.isolation [--quick] [--no-peers]`` prints Markdown tables. Quick: about 3 minutes; in full under
 12. Open loop at a stated rate over connections that are reused; what is not answered within 2 s of the end of its run
 is an error. On a busy machine only the comparison of on and off says something: an *on* figure is within when it is no
 worse than the worst *off* run of the same size that began with nothing left to mirror. Exit code 1, and what it was,
