@@ -12,7 +12,7 @@ from crossfade.config.backends import BackendConfig
 from crossfade.config.limits import CallerConfig, ConcurrencyConfig, LimitConfig
 from crossfade.config.loading import ConfigError, load_config
 from crossfade.config.mirroring import MirrorConfig, ShadowConfig
-from crossfade.config.model import Config, RouteConfig
+from crossfade.config.model import Config, KeepConfig, RouteConfig
 from gateway.generation import check
 from gateway.settings import (
     ApiCaller,
@@ -203,7 +203,7 @@ def _route(config: Config, route: RouteConfig) -> Route:
         candidate=route.candidate,
         active=route.split,
         shadow=_shadow(route.shadow, _secret_names(config)),
-        keep=KeepRule(Bodies(route.keep.bodies), route.keep.matches_percent, route.keep.redact_json),
+        keep=_keep(route.keep),
         limits=_limits(route.limits),
         concurrency=_concurrency(route.concurrency) if route.concurrency else None,
         cost=route.cost,
@@ -213,6 +213,10 @@ def _route(config: Config, route: RouteConfig) -> Route:
         fallback=route.fallback,
         websocket=route.websocket,
     )
+
+
+def _keep(keep: KeepConfig) -> KeepRule:
+    return KeepRule(Bodies(keep.bodies), keep.matches_percent, keep.redact_json, keep.redact_form)
 
 
 def _stream(mirror: MirrorConfig) -> StreamRule | None:

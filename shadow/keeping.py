@@ -45,11 +45,12 @@ class Bodies(StrEnum):
 class KeepRule:
     """What is kept of one route. ``matches_percent`` (0 to 100) is the sample of matches whose bodies stay under
     ``MISMATCHES``; ``redact_json`` are paths such as ``user.email`` or ``items[*].name`` whose values are replaced in
-    JSON bodies before anything is written."""
+    JSON bodies before anything is written, ``redact_form`` the fields of forms, files among them, whose values are."""
 
     bodies: Bodies = Bodies.ALL
     matches_percent: float = 1.0
     redact_json: tuple[str, ...] = ()
+    redact_form: tuple[str, ...] = ()
 
     @property
     def kept(self) -> Kept:
@@ -57,7 +58,8 @@ class KeepRule:
         content may be kept by another route that redacts something else, or nothing."""
         if self.bodies is Bodies.HASHES:
             return Kept.NONE
-        return Kept.OWN if self.bodies is Bodies.MISMATCHES or self.redact_json else Kept.SHARED
+        is_own = self.bodies is Bodies.MISMATCHES or self.redact_json or self.redact_form
+        return Kept.OWN if is_own else Kept.SHARED
 
 
 def keeps_match(rule: KeepRule, exchange_id: str) -> bool:

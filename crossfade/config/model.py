@@ -127,6 +127,12 @@ class KeepConfig(Section):
         "written, in requests, answers and event streams; text that is no JSON is then not kept",
     )
 
+    redact_form: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (),
+        description="names of form fields, files among them, whose values are replaced before anything is written, in "
+        "multipart and urlencoded bodies up to 16 MiB; a form that is larger or cannot be read is then not kept",
+    )
+
     @field_validator("redact_json")
     @classmethod
     def _check_paths(cls, value: tuple[str, ...]) -> tuple[str, ...]:

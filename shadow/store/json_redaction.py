@@ -43,7 +43,7 @@ def parse_path(path: str) -> tuple[Step, ...]:
 
 def is_binary(media_type: str, start: bytes) -> bool:
     """Whether a body of this type that starts so is a picture or the like, in which no path means anything."""
-    return _kind(media_type).startswith(_BINARY) and start[:64].lstrip()[:1] not in (b"{", b"[")
+    return kind_of(media_type).startswith(_BINARY) and start[:64].lstrip()[:1] not in (b"{", b"[")
 
 
 def redact_content(content: bytes, media_type: str, encoding: str, paths: Sequence[tuple[Step, ...]]) -> bytes:
@@ -55,8 +55,8 @@ def redact_content(content: bytes, media_type: str, encoding: str, paths: Sequen
         return content
     if len(content) > MAX_BYTES:
         raise Unreadable("too large")
-    kind = _kind(media_type)
-    plain = _decompress(content, encoding.strip().lower())
+    kind = kind_of(media_type)
+    plain = decompress(content, encoding.strip().lower())
     try:
         if kind == "text/event-stream":
             return _redact_events(plain, paths) or content
@@ -65,7 +65,8 @@ def redact_content(content: bytes, media_type: str, encoding: str, paths: Sequen
         raise Unreadable(kind) from error
 
 
-def _kind(media_type: str) -> str:
+def kind_of(media_type: str) -> str:
+    """Return the type without its parameters, in lower case."""
     return media_type.partition(";")[0].strip().lower()
 
 
@@ -118,7 +119,8 @@ def _places(node: Any, step: Step) -> Iterator[Any]:
         yield from range(len(node)) if step == -1 else [step] if step < len(node) else []
 
 
-def _decompress(content: bytes, encoding: str) -> bytes:
+def decompress(content: bytes, encoding: str) -> bytes:
+    """Return the content without its encoding, at most ``MAX_BYTES``. Raises ``Unreadable``."""
     if encoding in ("", "identity"):
         return content
     if encoding not in ("gzip", "x-gzip", "deflate"):

@@ -1,5 +1,5 @@
-"""Take secrets out of an exchange before it is written: header fields, query parameters, JSON paths of bodies. Applied
-by the store itself, so that no caller can forget it."""
+"""Take secrets out of an exchange before it is written: header fields, query parameters, JSON paths and form fields of
+bodies. Applied by the store itself, so that no caller can forget it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from shadow.exchange import Body, Exchange, Headers, Observation
 from shadow.rule import is_secret
+from shadow.store.form_redaction import is_form, redact_form
 from shadow.store.json_redaction import MAX_BYTES, Unreadable, is_binary, parse_path, redact_content
 
 REDACTED = b"[redacted]"
@@ -18,12 +19,18 @@ REDACTED = b"[redacted]"
 _PARAMETER = re.compile(rb"(?<=[?&])([^=&#]*)=([^&#]*)")
 
 
-def redact(exchange: Exchange, secret_names: frozenset[str] = frozenset(), json_paths: Sequence[str] = ()) -> Exchange:
-    """Return the exchange with the values of secret header fields, query parameters and JSON paths replaced.
+def redact(
+    exchange: Exchange,
+    secret_names: frozenset[str] = frozenset(),
+    json_paths: Sequence[str] = (),
+    form_fields: Sequence[str] = (),
+) -> Exchange:
+    """Return the exchange with the values of secret header fields, query parameters, JSON paths and form fields
+    replaced.
 
     Names, order and all else stay; a body's hash and size remain those of what crossed. ``secret_names`` (lower case)
-    are secret beside those that ``is_secret`` knows. A body in which ``json_paths`` cannot be looked for loses its
-    chunks.
+    are secret beside those that ``is_secret`` knows. A body in which ``json_paths`` or ``form_fields`` cannot be looked
+    for loses its chunks.
     """
     steps = [parse_path(path) for path in json_paths]
 
@@ -34,7 +41,11 @@ def redact(exchange: Exchange, secret_names: frozenset[str] = frozenset(), json_
     request = exchange.request
 
     def content(body: Body) -> Body:
-        return _redact_body(body, steps) if steps else body
+        if form_fields and is_form(body.media_type, next(iter(body), b"")):
+            return _redact_body(body, lambda content: redact_form(content, *_labels(body), form_fields))
+        if steps and not is_binary(body.media_type, next(iter(body), b"")):
+            return _redact_body(body, lambda content: redact_content(content, *_labels(body), steps))
+        return body
 
     leg = partial(_redact_observation, secret=secret, content=content)
     return replace(
@@ -69,14 +80,18 @@ def _redact_observation(
     return replace(observation, headers=_redact_headers(observation.headers, secret), body=body)
 
 
-def _redact_body(body: Body, paths: Sequence[tuple[str | int, ...]]) -> Body:
-    if body.chunks is None or is_binary(body.media_type, next(iter(body), b"")):
+def _labels(body: Body) -> tuple[str, str]:
+    return body.media_type, body.content_encoding
+
+
+def _redact_body(body: Body, change: Callable[[bytes], bytes]) -> Body:
+    if body.chunks is None:
         return body
     if body.size_bytes > MAX_BYTES:
         return replace(body, chunks=None, on_disk=False)
     content = b"".join(body.chunks)
     try:
-        redacted = redact_content(content, body.media_type, body.content_encoding, paths)
+        redacted = change(content)
     except Unreadable:
         return replace(body, chunks=None, on_disk=False)
     return body if redacted is content else replace(body, chunks=(redacted,), content_encoding="", on_disk=False)

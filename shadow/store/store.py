@@ -117,7 +117,7 @@ def _prepare(
     rule: KeepRule,
     account: tuple[AccountRow, ...],
 ) -> Item:
-    redacted = redact(exchange, secret_names, rule.redact_json)
+    redacted = redact(exchange, secret_names, rule.redact_json, rule.redact_form)
     return Item(seal_exchange(redacted, rule.kept, parts.vault, parts.objects), account)
 
 

@@ -1,0 +1,126 @@
+"""Redaction of forms: what is named is gone, all else is read as before, and what cannot be read is not kept."""
+
+from __future__ import annotations
+
+import gzip
+from email import message_from_bytes
+from urllib.parse import parse_qsl, urlencode
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shadow.store.form_redaction import redact_form
+from shadow.store.json_redaction import MAX_BYTES, Unreadable
+from shadow.store.redaction import redact
+from tests.shadow.bench import body_of, exchange_of
+
+URLENCODED = "application/x-www-form-urlencoded"
+NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Zl", "Zp", "Zs"], exclude_characters='"\\;%'))
+NAME = NAMES.filter(bool).map(lambda name: f"n{name}")
+SECRET = b"a face nobody may see"
+
+
+def multipart(fields: dict[str, str], files: dict[str, tuple[str, bytes, str]]) -> tuple[bytes, str]:
+    """Return body and media type as a real client makes them."""
+    request = httpx.Request("POST", "http://x", data=fields, files=files)
+    return request.read(), request.headers["content-type"]
+
+
+def read_back(content: bytes, media_type: str) -> list[tuple[object, object, bytes]]:
+    """Read the fields with another parser: (name, file name, value)."""
+    message = message_from_bytes(b"Content-Type: " + media_type.encode() + b"\r\n\r\n" + content)
+    found = []
+    for part in message.get_payload():
+        assert not isinstance(part, str)
+        value = part.get_payload(decode=True)
+        assert isinstance(value, bytes)
+        found.append((part.get_param("name", header="content-disposition"), part.get_filename(), value))
+    return found
+
+
+def test_a_named_field_and_a_named_file_are_gone_and_the_rest_stays() -> None:
+    fields, files = (
+        {"email": "anna@example.org", "size": "3"},
+        {
+            "Photo": ("anna.jpg", SECRET, "image/jpeg"),
+            "mask": ("mask.png", b"\x89PNG\r\n\r\n--", "image/png"),
+        },
+    )
+    content, media_type = multipart(fields, files)
+    found = redact_form(content, media_type, "", ["email", "photo"])
+    assert read_back(found, media_type) == [
+        ("email", None, b"[redacted]"),
+        ("size", None, b"3"),
+        ("Photo", "[redacted]", b"[redacted]"),
+        ("mask", "mask.png", b"\x89PNG\r\n\r\n--"),
+    ]
+    assert redact_form(content, media_type, "", ["nobody"]) is content
+    packed = gzip.compress(content)
+    assert redact_form(packed, media_type, "gzip", ["email", "photo"]) == found
+    assert redact_form(packed, media_type, "gzip", ["nobody"]) is packed
+
+
+@given(st.dictionaries(NAME, st.binary(max_size=200), min_size=1, max_size=5), st.data())
+def test_whatever_the_values_hold_only_the_named_one_changes(values: dict[str, bytes], data: st.DataObject) -> None:
+    content, media_type = multipart({}, {name: ("f", value, "image/png") for name, value in values.items()})
+    name = data.draw(st.sampled_from(sorted(values)))
+    hidden = {each for each in values if each.strip().casefold() == name.strip().casefold()}
+    before = read_back(content, media_type)
+    after = read_back(redact_form(content, media_type, "", [name]), media_type)
+    assert len(after) == len(before) == len(values)
+    for each, old, new in zip(values, before, after, strict=True):
+        assert new[2] == (b"[redacted]" if each in hidden else old[2])
+
+
+@given(st.lists(st.tuples(st.sampled_from(["e mail", "größe", "x"]), st.text()), max_size=6))
+def test_urlencoded_pairs_keep_their_order_and_other_values(pairs: list[tuple[str, str]]) -> None:
+    content = urlencode(pairs).encode()
+    found = redact_form(content, URLENCODED + "; charset=utf-8", "", ["e mail", "GRÖSSE", "Größe"])
+    expected = [(name, value if name == "x" else "[redacted]") for name, value in pairs]
+    assert parse_qsl(found.decode(), keep_blank_values=True) == expected
+
+
+def part(disposition: str, value: str = "v", ending: str = "\r\n--b--\r\n") -> bytes:
+    return f"--b\r\nContent-Disposition: {disposition}\r\n\r\n{value}{ending}".encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "media_type", "encoding"),
+    [
+        (part('form-data; name="a"', ending=""), "multipart/form-data; boundary=b", ""),
+        (part('form-data; name="a"'), "multipart/form-data", ""),
+        (part('form-data; name="a"'), "multipart/form-data; boundary=other", ""),
+        (part('form-data; name="a"'), "multipart/mixed; boundary=b", ""),
+        (part('form-data; name="a"'), "text/plain", ""),
+        (part('form-data; name="a"; name="email"'), "multipart/form-data; boundary=b", ""),
+        (part("form-data; name*=utf-8''email"), "multipart/form-data; boundary=b", ""),
+        (part("form-data"), "multipart/form-data; boundary=b", ""),
+        (
+            part('form-data; name="a"\nContent-Disposition: form-data; name="email"'),
+            "multipart/form-data; boundary=b",
+            "",
+        ),
+        (
+            part('form-data; name="a"', "v\n--b\nContent-Disposition: form-data; name=email\n\nx"),
+            "multipart/form-data; boundary=b",
+            "",
+        ),
+        (b"--b\r\nX: y\r\n\r\nv\r\n--b--\r\n", "multipart/form-data; boundary=b", ""),
+        (b"email=a%40b", URLENCODED, "br"),
+        (b"email=a".ljust(MAX_BYTES + 1), URLENCODED, ""),
+    ],
+)
+def test_a_form_that_two_could_read_differently_is_not_kept(content: bytes, media_type: str, encoding: str) -> None:
+    with pytest.raises(Unreadable):
+        redact_form(content, media_type, encoding, ["email"])
+    exchange = exchange_of(body=body_of(content, media_type=media_type, content_encoding=encoding))
+    assert redact(exchange, form_fields=["email"]).request.body.chunks is None
+    assert redact(exchange).request.body.chunks == (content,), "a route that asks for nothing keeps it as it was"
+
+
+def test_pictures_and_json_are_no_forms() -> None:
+    for content, media_type in [(b"\x89PNG", "image/png"), (b'{"email": 1}', "application/json"), (b"", "")]:
+        exchange = exchange_of(body=body_of(content, media_type=media_type))
+        assert redact(exchange, form_fields=["email"]).request.body is exchange.request.body
