@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from shadow.account import RouteAccount
-from shadow.store.reader import STALE_AFTER, Reader, utc_now
+from shadow.store.reader import Reader
 from shadow.stream import STREAM
 from tests.gateway.redis_server import RedisServer
 from tests.ports import free_port
@@ -47,7 +47,7 @@ backends:
   onprem: {{servers: ["http://127.0.0.1:{shadow}"], timeout_s: 3}}
 routes:
   - {{name: all, match: {{path: "/*"}}, baseline: cloud, candidate: onprem, active: cloud, shadow: {{percent: 100}}}}
-mirror: {{transport: "redis://127.0.0.1:{redis}/0"}}
+mirror: {{transport: "redis://127.0.0.1:{redis}/0", slate_dir: slates}}
 store: {{url: "{url}", bodies: bodies, key: "file:master.key"}}
 """
 
@@ -129,7 +129,7 @@ class Chaos:
             for client in clients:
                 client.join()
             self._settle()
-        self._read_books()
+            self._read_books()
 
     def _write_config(self, port: int, backend: int, shadow: int) -> Path:
         config = self._folder / f"gateway-{port}.yaml"
@@ -223,9 +223,13 @@ class Chaos:
 
     def _read_books(self) -> None:
         reader = Reader.open(self._url, self._folder / "bodies", key=f"file:{self._folder / 'master.key'}")
-        later = replace(reader, now=lambda: utc_now() + 2 * STALE_AFTER)
+
+        def is_closed() -> bool:
+            self.outcome.total, self.outcome.stored = reader.accounts()["all"], reader.count("all")
+            return not self.outcome.total.in_flight and self.outcome.total.received >= self.outcome.answered
+
         try:
-            self.outcome.total, self.outcome.stored = later.accounts()["all"], reader.count("all")
+            self._wait(is_closed)  # they are saved each second
         finally:
             reader.close()
         total, faults = self.outcome.total, self.outcome.faults
@@ -233,6 +237,8 @@ class Chaos:
             faults.append(f"the stored account does not balance: {total}")
         if total.recorded != self.outcome.stored:
             faults.append(f"{total.recorded} recorded, {self.outcome.stored} stored")
+        if total.received < self.outcome.answered:
+            faults.append(f"{self.outcome.answered} answered, but only {total.received} received")
         if not total.recorded:
             faults.append("nothing was recorded")
 

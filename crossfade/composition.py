@@ -32,6 +32,7 @@ from gateway.settings import (
 )
 from shadow.keeping import Bodies, KeepRule
 from shadow.rule import MirrorLimits, ShadowRule, StreamRule
+from shadow.slate import default_folder
 
 
 class ConfigFile:
@@ -78,6 +79,7 @@ def gateway_settings(config: Config) -> Settings:
             spool_above_bytes=config.mirror.spool_above_bytes,
             spool_budget_bytes=config.mirror.spool_budget_bytes,
             spool_dir=config.mirror.spool_dir,
+            slate_dir=config.mirror.slate_dir or default_folder(),
             max_queued=config.mirror.max_queued,
             max_concurrent=config.mirror.max_concurrent,
         ),

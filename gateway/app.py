@@ -37,7 +37,7 @@ from gateway.reload import POLL_S, Reloader
 from gateway.settings import LimitSettings, Route, Settings, SettingsSource, TracingSettings
 from gateway.tasks import keep_running
 from gateway.tracing import NoTracing, Tracing
-from gateway.traffic import Traffic
+from gateway.traffic import NO_ROUTE, Traffic
 from gateway.transport.own import OwnTransport
 from gateway.transport.pool import PoolLimits
 from gateway.transport.proxied import ProxiedTransport
@@ -137,7 +137,7 @@ def create_app(source: SettingsSource, parts: Parts | None = None) -> Starlette:
     app.router.redirect_slashes = False
     app.router.default = gateway.serve
     app.state.takes_websocket, app.state.date = gateway.takes_websocket, gateway.date
-    app.state.reload = gateway.reload
+    app.state.note_stray, app.state.reload = gateway.note_stray, gateway.reload
     app.middleware_stack = front(gateway.serve, app.build_middleware_stack(), gateway.date)
     return app
 
@@ -196,6 +196,11 @@ class _Gateway:
         if self._reloader is not None:
             self._reloader.request()
 
+    def note_stray(self, code: str) -> None:
+        """Count a head that was refused before it was a request, by the problem's code."""
+        self._traffic.refuse(NO_ROUTE, code)
+        self._metrics.count_refused(NO_ROUTE, code)
+
     def date(self) -> bytes:
         """Return the time as a Date field has it."""
         return self._date(self._parts.now())
@@ -238,7 +243,7 @@ class _Gateway:
         self._metrics.registry.register(LedgerCollector(self._ledger, self._route_names))
         self._metrics.registry.register(FleetCollector(self._fleet))
         if self._mirroring is not None:
-            self._mirroring.keep_books(self._stack)
+            await self._mirroring.keep_books(self._stack)
         keep_running(self._stack, self._reloader.run(), "reload")
         await self.pages.peers.start()
         self._stack.push_async_callback(self.pages.peers.aclose)

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,10 +24,12 @@ from gateway.tasks import keep_running
 from gateway.traffic import Traffic
 from shadow.courtesy import Courtesy
 from shadow.errors import StoreError
+from shadow.estate import Estates
 from shadow.exchange import Exchange
 from shadow.mirror import Mirror, MirrorRoute
 from shadow.outlet import Outlet
 from shadow.rule import StreamRule
+from shadow.slate import Slate, SlateFolder
 from shadow.spool import Spool, nameless_files
 from shadow.store.store import Store
 from shadow.stream import Stream
@@ -35,6 +37,8 @@ from shadow.tee import ByteBudget
 
 MIRROR_DRAIN_S = 10.0
 ACCOUNTS_EVERY_S = 1.0
+HEIRLESS_AFTER_S = 10.0
+"""After how long a killed run is taken over by one that was not started in its place."""
 PURGE_EVERY_S = 3600.0
 
 _log = logging.getLogger(__name__)
@@ -65,11 +69,14 @@ class Mirroring:
         outlet: Outlet | None,
         budget: ByteBudget,
         disk: Spool,
+        slates: SlateFolder | None,
         around: Surroundings,
     ) -> None:
         self.budget = budget
         self.disk = disk
-        self.ledger = Ledger(around.traffic, mirror, outlet.deliveries if outlet is not None else None)
+        waiting = outlet.waiting if outlet is not None else None
+        self._estates = Estates(slates, store, store.reader().recorded, waiting)
+        self.ledger = Ledger(around.traffic, mirror, outlet.deliveries if outlet is not None else None, self._estates)
         self._outlet = outlet
         self._mirror = mirror
         self._store = store
@@ -91,6 +98,8 @@ class Mirroring:
         outlet = _open_outlet(settings.stream, store, around) if settings.stream is not None else None
         if outlet is not None:
             stack.push_async_callback(outlet.aclose)
+        slates, slate = await asyncio.to_thread(_open_slate, settings, around.run_id)
+        around.traffic.watch(slate.receive)
         mirror = Mirror(
             transport=transport,
             store=outlet or store,
@@ -99,11 +108,12 @@ class Mirroring:
             clock=around.clock,
             rng=around.rng,
             stamp=lambda exchange: mirroring.ledger.stamp(around.run_id, exchange.route),
+            settled=slate.settled,
             disk=disk,
             courtesy=courtesy,
         )
-        mirroring = cls(mirror, store, outlet, budget, disk, around)
-        stack.push_async_callback(mirroring._save_accounts)  # the last word, after the mirror has drained
+        mirroring = cls(mirror, store, outlet, budget, disk, slates, around)
+        stack.push_async_callback(mirroring._close_books, slate)  # the last word, after the mirror has drained
         await mirror.start()
         stack.push_async_callback(mirror.aclose, MIRROR_DRAIN_S)
         return mirroring
@@ -112,8 +122,10 @@ class Mirroring:
         """Take up routes and backends. Raises ``ValueError``, changing nothing, when they do not fit."""
         configure(settings, servers, self._mirror, self._servers, self._store)
 
-    def keep_books(self, stack: AsyncExitStack) -> None:
-        """Save the accounts and delete what is too old, now and then, until the stack is closed."""
+    async def keep_books(self, stack: AsyncExitStack) -> None:
+        """Settle what killed runs left; then save the accounts and delete what is too old, now and then, until the
+        stack is closed."""
+        await self._estates.look_round(0.0)
         keep_running(stack, self._keep_accounts(), "accounts")
         if self._around.first:
             keep_running(stack, _purge_bodies(self._store), "purge")
@@ -127,13 +139,22 @@ class Mirroring:
         while True:
             await self._save_accounts()
             await asyncio.sleep(ACCOUNTS_EVERY_S)
+            await self._estates.look_round(HEIRLESS_AFTER_S)
 
-    async def _save_accounts(self) -> None:
+    async def _save_accounts(self) -> bool:
         if self._outlet is not None:
             await self._outlet.settle()
-        with suppress(StoreError):  # the mirror logs a store that fails
+        try:
             accounts = self.ledger.accounts(self._around.route_names())
             await self._store.save_accounts(self._around.run_id, accounts)
+        except StoreError:  # the mirror logs a store that fails
+            return False
+        return True
+
+    async def _close_books(self, slate: Slate) -> None:
+        saved = await self._save_accounts()
+        self._estates.close()
+        slate.close(keep=not saved)
 
 
 def configure(
@@ -151,6 +172,24 @@ def _open_outlet(rule: StreamRule, store: Store, around: Surroundings) -> Outlet
     reader = store.reader()
     stream = Stream(rule.url, max_length=rule.max_length, max_bytes=rule.max_bytes)
     return Outlet(stream, reader.parts, around.run_id, reader.recorded, around.clock)
+
+
+def _open_slate(settings: Settings, run_id: str) -> tuple[SlateFolder | None, Slate]:
+    """Return where slates are, and this run's own; one that does not outlive the process where that can't be."""
+    folder, store_url = settings.mirror.slate_dir, settings.store_url
+    if folder is None or store_url is None:
+        return None, Slate()
+    try:
+        slates = SlateFolder.open(folder, store_url)
+        return slates, slates.begin(run_id)
+    except OSError as error:
+        _log.warning(
+            "mirror.slate_dir %s cannot be used (%s): if this process is killed, what it received after the account "
+            "was last saved, up to a second before, will be in no count",
+            folder,
+            error.strerror or error,
+        )
+        return None, Slate()
 
 
 async def _open_store(settings: Settings, around: Surroundings, courtesy: Courtesy) -> Store:

@@ -21,9 +21,10 @@ from gateway.merging import merge_metrics, merge_status
 from gateway.metrics import Metrics
 from gateway.peers import Peers, Snapshot
 from gateway.place import Place
-from gateway.traffic import Traffic
+from gateway.traffic import NO_ROUTE, Traffic
 from shadow.account import AccountSnapshot, RouteAccount, Stamp
 from shadow.delivery import Delivery
+from shadow.estate import Estates
 from shadow.exchange import SkipReason
 
 
@@ -42,19 +43,43 @@ class MirrorView(Protocol):
 
 class Ledger:
     """Joins the gateway's count with the mirror's. Two independent counts: their identity can fail, and then it
-    shows. With ``deliveries`` the mirror only hands over, and these say what became of it."""
+    shows. With ``deliveries`` the mirror only hands over, and these say what became of it. ``estates`` are the killed
+    runs that this one took over."""
 
     def __init__(
-        self, traffic: Traffic, mirror: MirrorView | None, deliveries: Callable[[str], Delivery] | None = None
+        self,
+        traffic: Traffic,
+        mirror: MirrorView | None,
+        deliveries: Callable[[str], Delivery] | None = None,
+        estates: Estates | None = None,
     ) -> None:
         self._traffic = traffic
         self._mirror = mirror
         self._deliveries = deliveries
+        self._estates = estates
 
     def accounts(self, routes: list[str]) -> dict[str, RouteAccount]:
-        """Return the account of each route; without a mirror only what was received and is open."""
+        """Return this run's account of each route; without a mirror only what was received and is open."""
         mirrored = self._mirror.accounts() if self._mirror is not None else {}
         return {route: self._account(route, mirrored.get(route, AccountSnapshot())) for route in routes}
+
+    def continued(self, routes: list[str]) -> dict[str, RouteAccount]:
+        """Return the accounts with those of the runs that were taken over, as pages show them: they go on where the
+        killed one stopped, what it lost counted."""
+        own = self.accounts(routes)
+        if self._estates is None:
+            return own
+        return {route: account.plus(self._estates.account(route)) for route, account in own.items()}
+
+    @property
+    def taken_over(self) -> int:
+        """How many killed runs the accounts go on from."""
+        return len(self._estates) if self._estates is not None else 0
+
+    @property
+    def strays(self) -> Mapping[str, int]:
+        """What was refused before it was known to which route it belongs, by code."""
+        return self._traffic.refused(NO_ROUTE)
 
     def stamp(self, run_id: str, route: str) -> Stamp:
         """Return what this run has received and skipped on a route as of now."""
@@ -93,7 +118,7 @@ class LedgerCollector(Collector):
         recorded = CounterMetricFamily("crossfade_recorded", "Exchanges stored.", labels=["route"])
         skipped = CounterMetricFamily("crossfade_skipped", "Exchanges not mirrored.", labels=["route", "reason"])
         in_flight = GaugeMetricFamily("crossfade_in_flight", "Exchanges under way.", labels=["route"])
-        for route, account in self._ledger.accounts(self._routes()).items():
+        for route, account in self._ledger.continued(self._routes()).items():
             received.add_metric([route], account.received)
             recorded.add_metric([route], account.recorded)
             in_flight.add_metric([route], account.in_flight)
@@ -190,7 +215,7 @@ class Pages:
 
     def _document(self) -> dict[str, object]:
         ledger, routes = self._ledger(), self._current().settings.routes
-        accounts = ledger.accounts([route.name for route in routes])
+        accounts = ledger.continued([route.name for route in routes])
         return {
             "config": self._config_status(),
             "routes": {
@@ -204,6 +229,8 @@ class Pages:
             },
             "backends": _servers_by_backend(self._fleet),
             "mirror": ledger.mirror_status(),
+            "refused": dict(ledger.strays),
+            "taken_over": ledger.taken_over,
         }
 
 

@@ -41,6 +41,7 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
     limits: HeadLimits
     takes_websocket: Callable[[bytes], bool]
     date: Date
+    note_stray: Callable[[str], None]
     cycle: BoundedCycle
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -263,8 +264,10 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
 
     def _refuse(self, problem: Problem) -> None:
         if self.cycle is None or self.cycle.response_complete:
+            self._note_stray(problem)
             self._guard.refuse(problem)
         elif self._in_head:
+            self._note_stray(problem)
             self._broken = self._broken or problem  # after the answers to what came before it
             self._guard.end_of_head()
         else:
@@ -272,6 +275,10 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
             self._guard.refuse(problem, silently=begun)
             self.cycle.disconnected = True
             self.cycle.message_event.set()
+
+    def _note_stray(self, problem: Problem) -> None:
+        if not self._guard.refused and self._broken is None:
+            self.note_stray(problem.code)
 
     def _is_paused(self) -> bool:
         return self.flow.read_paused
@@ -281,10 +288,20 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
 
 
 def bounded_protocol(
-    limits: HeadLimits, takes_websocket: Callable[[bytes], bool], date: Date, parser: str = "httptools"
+    limits: HeadLimits,
+    takes_websocket: Callable[[bytes], bool],
+    date: Date,
+    note_stray: Callable[[str], None],
+    parser: str = "httptools",
 ) -> type[asyncio.Protocol]:
     """Return the protocol class on this parser, ``httptools`` or ``h11``, with these limits. ``takes_websocket`` says
-    for a raw target whether a WebSocket may be opened there; ``date`` returns the time as a Date field has it."""
+    for a raw target whether a WebSocket may be opened there; ``date`` returns the time as a Date field has it;
+    ``note_stray`` is told the code of the problem with which a head was refused that never became a request."""
     base = {"httptools": BoundedProtocol, "h11": BoundedH11Protocol}[parser]
-    members = {"limits": limits, "takes_websocket": staticmethod(takes_websocket), "date": staticmethod(date)}
+    members = {
+        "limits": limits,
+        "takes_websocket": staticmethod(takes_websocket),
+        "date": staticmethod(date),
+        "note_stray": staticmethod(note_stray),
+    }
     return type(base.__name__, (base,), members)

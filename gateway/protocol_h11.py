@@ -76,6 +76,7 @@ class BoundedH11Protocol(Guarded, H11Protocol):
     limits: HeadLimits
     takes_websocket: Callable[[bytes], bool]
     date: Date
+    note_stray: Callable[[str], None]
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -158,6 +159,8 @@ class BoundedH11Protocol(Guarded, H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _refuse(self, problem: Problem) -> None:
+        if not (self._is_serving or self._guard.refused):
+            self.note_stray(problem.code)
         self._guard.refuse(problem, silently=self._is_serving and self.cycle.response_started)
         if self._is_serving:
             self.cycle.disconnected = True

@@ -41,7 +41,7 @@ from gateway.replay import Replay
 from gateway.routing import choose, sole
 from gateway.settings import Route
 from gateway.tracing import RequestTrace, Tracing
-from gateway.traffic import Traffic
+from gateway.traffic import NO_ROUTE, Traffic
 from gateway.websocket import Bridge, refuse
 from shadow.exchange import Exchange, Headers, Request, SkipReason
 from shadow.sampling import Sampler
@@ -162,9 +162,9 @@ class Relay:
             self._metrics.count_websocket(name, dispatch.backend.name, outcome)
 
     def _count_refused(self, refused: Refused) -> None:
-        if refused.route is not None:
-            self._traffic.refuse(refused.route.name, refused.problem.code)
-        self._metrics.count_refused(refused.route.name if refused.route is not None else "", refused.problem.code)
+        name = refused.route.name if refused.route is not None else NO_ROUTE
+        self._traffic.refuse(name, refused.problem.code)
+        self._metrics.count_refused(name, refused.problem.code)
 
     async def _serve(self, admitted: _Pass, trace: RequestTrace, scope: Scope, receive: Receive, send: Send) -> None:
         arrival, route = admitted.arrival, admitted.route

@@ -82,7 +82,7 @@ def server_config(
         host=host,
         port=port,
         loop="uvloop",
-        http=bounded_protocol(limits or HeadLimits(), state.takes_websocket, state.date, parser),
+        http=bounded_protocol(limits or HeadLimits(), state.takes_websocket, state.date, state.note_stray, parser),
         ws=ClientSide,
         ws_max_size=MAX_MESSAGE_BYTES,
         ws_per_message_deflate=False,

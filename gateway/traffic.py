@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
+
+
+def _tell_nobody(route: str) -> None:
+    """Take no notice: nothing is mirrored."""
+
+
+NO_ROUTE = ""
+"""Stands for the route of a request that was refused before one was found."""
 
 
 class Traffic:
     """Counts per route. ``received`` is what matched a route and passed its limits; ``open`` of these are still being
     served, ``total_open`` on all routes together, which any thread may read. ``refused`` are the others of the route,
-    which are not received: turned away at the door, by code."""
+    which are not received: turned away at the door, by code; under ``NO_ROUTE`` those that were turned away before it
+    was known whose they are."""
 
     def __init__(self) -> None:
+        self._note: Callable[[str], None] = _tell_nobody
         self._received: Counter[str] = Counter()
         self._open: Counter[str] = Counter()
         self.total_open = 0
         self._refused: dict[str, Counter[str]] = {}
 
+    def watch(self, note: Callable[[str], None]) -> None:
+        """Let ``note`` be called with the route of each request that is counted in; it neither waits nor raises."""
+        self._note = note
+
     def begin(self, route: str) -> None:
         """Count a request in."""
+        self._note(route)
         self._received[route] += 1
         self._open[route] += 1
         self.total_open += 1

@@ -11,8 +11,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TypeVar
 
 from shadow.exchange import SkipReason
+
+T = TypeVar("T")
 
 
 def _nothing_skipped() -> Mapping[SkipReason, int]:
@@ -21,6 +24,12 @@ def _nothing_skipped() -> Mapping[SkipReason, int]:
 
 def _nothing_refused() -> Mapping[str, int]:
     return MappingProxyType({})
+
+
+def _summed(one: Mapping[T, int], other: Mapping[T, int]) -> Mapping[T, int]:
+    total = Counter(one)
+    total.update(other)
+    return MappingProxyType(dict(total))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,16 @@ class RouteAccount:
     def balanced(self) -> bool:
         """Whether the identity holds."""
         return self.received == self.recorded + self.in_flight + sum(self.skipped.values())
+
+    def plus(self, other: RouteAccount) -> RouteAccount:
+        """Return both accounts as one."""
+        return RouteAccount(
+            self.received + other.received,
+            self.recorded + other.recorded,
+            self.in_flight + other.in_flight,
+            _summed(self.skipped, other.skipped),
+            _summed(self.refused, other.refused),
+        )
 
 
 @dataclass(frozen=True, slots=True)

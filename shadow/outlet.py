@@ -91,6 +91,12 @@ class Outlet:
             route: max(0, count - there[owners[route]] - recorded.get(route, 0)) for route, count in handed_over.items()
         }
 
+    async def waiting(self, run_id: str, routes: list[str]) -> dict[str, int]:
+        """Return how many exchanges of a run, of each route, wait for a worker. Raises ``RedisError``."""
+        owners = {route: f"{run_id}/{route}" for route in routes}
+        there = await self._stream.pending(list(owners.values()))
+        return {route: there[owner] for route, owner in owners.items()}
+
     def deliveries(self, route: str) -> Delivery:
         """Return the books of one route as of the last settling."""
         return Delivery(self._handed_over[route], self._recorded.get(route, 0), self._lost.get(route, 0))

@@ -62,13 +62,14 @@ class MirrorLimits:
 
     ``byte_budget_bytes`` are of memory; once half of it is taken a body over ``spool_above_bytes`` goes to a nameless
     file in ``spool_dir`` (the system's place for temporary files when ``None``), where all together may take
-    ``spool_budget_bytes``.
+    ``spool_budget_bytes``. The counts that outlive the process are in ``slate_dir``; without one they do not.
     """
 
     byte_budget_bytes: int = 256 * 1024 * 1024
     spool_above_bytes: int = 1024 * 1024
     spool_budget_bytes: int = 1024 * 1024 * 1024
     spool_dir: str | None = None
+    slate_dir: str | None = None
     max_queued: int = 1000
     max_concurrent: int = 16
     breaker_failures: int = 20

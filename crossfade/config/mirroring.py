@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
@@ -63,8 +64,17 @@ class MirrorConfig(Section):
         1024 * MEBIBYTE, description="disk for all bodies under way"
     )
     spool_dir: str | None = Field(None, description="where; left out: the system's place for temporary files")
+    slate_dir: str | None = Field(
+        None,
+        description="folder of the small file in which each gateway process counts, so that killing it loses no count; "
+        "left out: one of this user in /dev/shm, the machine's memory, else among temporary files",
+    )
     max_queued: Annotated[int, Field(ge=1)] = Field(1000, description="exchanges that wait; a full queue skips")
     max_concurrent: Annotated[int, Field(ge=1, le=1000)] = Field(16, description="shadow calls at once")
+
+    def anchored(self, folder: Path) -> MirrorConfig:
+        """Return the same with the path of ``slate_dir`` taken from ``folder``."""
+        return self if self.slate_dir is None else self.model_copy(update={"slate_dir": str(folder / self.slate_dir)})
 
     @field_validator("transport")
     @classmethod

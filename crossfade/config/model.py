@@ -341,6 +341,7 @@ class Config(Section):
             "store": self.store.anchored(folder),
             "audit": str(folder / self.audit),
             "gateway": self.gateway.anchored(folder),
+            "mirror": self.mirror.anchored(folder),
             "backends": {name: backend.anchored(folder) for name, backend in self.backends.items()},
         }
         return self.model_copy(update=changed)

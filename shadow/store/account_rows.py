@@ -56,7 +56,7 @@ def _updating(dialect: str) -> Any:
         "recorded": most,
         "skipped": case((later, new.skipped), else_=old.skipped),
         "in_flight": case((later, new.in_flight + new.recorded), else_=old.in_flight + old.recorded) - most,
-        "refused": new.refused,
+        "refused": case((new.refused == "{}", old.refused), else_=new.refused),  # whoever settles a dead run knows none
         "updated_at_us": new.updated_at_us,
     }
     return insert.on_conflict_do_update(index_elements=["run_id", "route"], set_=changes)

@@ -32,6 +32,7 @@ routes:
     active: cloud   # the toggle
     shadow: {{percent: 100}}
 store: {{url: "sqlite:///crossfade.db", bodies: bodies}}
+mirror: {{slate_dir: slates}}
 audit: audit.jsonl
 """
 

@@ -66,9 +66,12 @@ def test_a_worker_that_dies_is_replaced_and_the_toggle_reaches_all(tmp_path: Pat
         config, port = write_config(tmp_path, cloud.url, onprem.url)
         with gateway_process(config, port, "--workers", "2") as gateway:
             first = pids(gateway.wait_status(all_there))
+            send(port, 20)
             os.kill(first[0], signal.SIGKILL)
             second = pids(gateway.wait_status(lambda status: all_there(status) and pids(status)[0] != first[0]))
             assert second[1] == first[1]
+            gateway.wait_status(lambda status: status["taken_over"] == 1)
+            gateway.wait_drained(20)  # what the killed one had counted goes on counting
             send(port, 20)
             config.write_text(config.read_text().replace("active: cloud", "active: onprem"))
             gateway.wait_status(

@@ -55,6 +55,35 @@ def test_received_is_recorded_plus_skipped(cloud: Backend, onprem: Backend, tmp_
     assert b'crossfade_skipped_total{reason="body_too_large",route="all"} 1.0' in metrics
 
 
+@pytest.mark.usefixtures("each_parser")
+def test_what_was_refused_before_it_had_a_route_is_on_the_page(cloud: Backend, onprem: Backend, tmp_path: Path) -> None:
+    settings = stored(one_route(cloud.url, onprem.url, path="/v1/*"), tmp_path)
+    with running(settings, mirror=True) as gateway:
+        assert gateway.request("GET", "/nowhere").status == 404
+        assert gateway.request("PATCH", "/v1/x").status == 405
+        for broken in (b"GET / HTTP/1.1\r\nbad field\r\n\r\n", b"GET /v1/x HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n"):
+            assert gateway.send(broken).status == 400
+        assert gateway.request("GET", "/v1/x").body == b"cloud"
+        status = gateway.status()
+        metrics = gateway.request("GET", "/-/metrics").body
+    assert status["refused"] == {"route_not_found": 1, "method_not_allowed": 1, "bad_request": 2}
+    assert b'crossfade_refused_total{code="bad_request",route=""} 2.0' in metrics
+    assert (status["routes"]["all"]["account"]["received"], status["routes"]["all"]["account"]["refused"]) == (1, {})
+
+
+def test_a_slate_that_cannot_be_written_is_a_warning_at_the_start_and_nothing_else(
+    cloud: Backend, onprem: Backend, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    settings = stored(one_route(cloud.url, onprem.url), tmp_path)
+    with running(replace(settings, mirror=MirrorLimits(slate_dir=str(tmp_path / "file"))), mirror=True) as gateway:
+        assert gateway.request("GET", "/").body == b"cloud"
+        assert settled(gateway, 1)["recorded"] == 1
+    (warning,) = [record.getMessage() for record in caplog.records if "slate_dir" in record.getMessage()]
+    assert "File exists" in warning
+    assert "if this process is killed" in warning
+
+
 def test_a_request_under_way_is_in_flight(onprem: Backend, tmp_path: Path) -> None:
     go_on = threading.Event()
 

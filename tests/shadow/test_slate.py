@@ -1,0 +1,112 @@
+"""The counts that outlive their process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shadow.estate import settled
+from shadow.exchange import SkipReason
+from shadow.slate import RECORDS, Counts, SlateFolder
+from tests.shadow.bench import exchange_of
+
+STORE = "sqlite:///var/crossfade.db"
+CHANGES = st.lists(st.tuples(st.sampled_from(["a", "b" * 63]), st.none() | st.sampled_from(SkipReason)), max_size=40)
+KILLED_RUN = """
+import os, signal, sys
+from shadow.slate import SlateFolder
+slate = SlateFolder.open(sys.argv[1], sys.argv[2]).begin("run")
+for _ in range(1234):
+    slate.receive("all")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@given(CHANGES)
+@settings(deadline=None, max_examples=30)
+def test_every_count_of_a_run_is_there_after_it(changes: list[tuple[str, SkipReason | None]]) -> None:
+    with TemporaryDirectory() as name:
+        folder = SlateFolder.open(name, STORE)
+        slate = folder.begin("run")
+        for route, reason in changes:
+            slate.receive(route)
+            slate.settled(exchange_of(route=route), reason)
+        assert folder.take_dead() == [], "its run lives"
+        slate.close(keep=True)
+        (dead,) = folder.take_dead()
+        skipped = Counter((route, reason) for route, reason in changes if reason is not None)
+        assert dead.run_id == "run"
+        assert dead.routes == {
+            route: Counts(received, {reason: n for (where, reason), n in skipped.items() if where == route})
+            for route, received in Counter(route for route, _ in changes).items()
+        }
+        dead.remove()
+        assert folder.take_dead() == []
+
+
+def test_a_killed_run_has_exactly_one_heir_and_its_counts_go_to_no_other_store(tmp_path: Path) -> None:
+    killed = subprocess.run([sys.executable, "-c", KILLED_RUN, str(tmp_path), STORE], check=False)
+    assert killed.returncode == -9
+    assert SlateFolder.open(tmp_path, "sqlite:///var/other.db").take_dead() == []
+    with ThreadPoolExecutor(8) as many:
+        found = list(many.map(lambda _: SlateFolder.open(tmp_path, STORE).take_dead(), range(16)))
+    (dead,) = [slate for slates in found for slate in slates]
+    assert dead.routes == {"all": Counts(1234, {})}
+    dead.let_go()
+    (again,) = SlateFolder.open(tmp_path, STORE).take_dead()
+    again.remove()
+    assert not list(tmp_path.glob("*.slate"))
+
+
+def test_one_that_was_not_started_in_its_place_waits_before_it_takes_over(tmp_path: Path) -> None:
+    now_s = [100.0]
+    folder = SlateFolder(tmp_path, STORE, lambda: now_s[0])
+    folder.begin("run").close(keep=True)
+    assert folder.take_dead(10.0) == []
+    now_s[0] += 9.0
+    assert folder.take_dead(10.0) == []
+    now_s[0] += 1.0
+    (dead,) = folder.take_dead(10.0)
+    dead.remove()
+
+
+def test_what_has_no_head_is_removed_and_too_many_routes_disturb_nobody(tmp_path: Path) -> None:
+    folder = SlateFolder.open(tmp_path, STORE)
+    slate = folder.begin("run")
+    for number in range(RECORDS + 5):
+        slate.receive(f"route-{number}")
+    slate.close(keep=True)
+    (dead,) = folder.take_dead()
+    assert dead.routes == {f"route-{number}": Counts(1, {}) for number in range(RECORDS - 1)}
+    dead.path.write_bytes(b"")
+    dead.let_go()
+    assert folder.take_dead() == []
+    assert not dead.path.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        SlateFolder.open(tmp_path / "file", STORE)
+
+
+@given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50), st.integers(0, 50))
+def test_a_settled_account_balances_and_loses_only_what_nobody_has(
+    recorded: int, skipped: int, waiting: int, gone: int
+) -> None:
+    counts = Counts(recorded + skipped + waiting + gone, {SkipReason.QUEUE_FULL: skipped})
+    account = settled(counts, recorded, waiting)
+    assert account.balanced
+    assert account.in_flight == waiting
+    assert account.skipped.get(SkipReason.LOST, 0) == gone
+    stored_and_still_there = settled(counts, recorded + waiting, waiting)
+    assert stored_and_still_there.balanced
+    assert stored_and_still_there.in_flight + stored_and_still_there.skipped.get(SkipReason.LOST, 0) == gone
