@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from prometheus_client.core import Metric
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
@@ -17,6 +18,7 @@ from compare.dashboard import errors as dashboard_errors
 from compare.dashboard.errors import Trouble
 from crossfade.config.loading import models_in
 from crossfade.config.model import Config
+from crossfade.worker_page import View, families
 from gateway import problem as gateway_problems
 from gateway.fleet import Fleet
 from gateway.metrics import Metrics
@@ -26,6 +28,7 @@ from gateway.traffic import Traffic
 from onprem_backend.problems import CODES
 from onprem_backend.settings import SWITCHES, VARIABLES, Settings
 from shadow.exchange import SkipReason
+from shadow.worker import Work
 
 
 def render() -> str:
@@ -49,6 +52,9 @@ def render() -> str:
         _table(("code", "status", "meaning"), dashboard),
         "## Metrics of the gateway",
         _table(("metric", "type", "what it counts"), metrics()),
+        "## Metrics of a worker",
+        "With `crossfade shadow work --metrics ADDRESS`.",
+        _table(("metric", "type", "what it counts"), _described(families(View(Work(), 0, {"breakers": {}}, (0, 0))))),
         "## Why a received request was not recorded",
         ", ".join(f"`{reason}`" for reason in SkipReason) + ".",
     ]
@@ -83,11 +89,15 @@ def onprem_variables() -> Iterator[tuple[str, str, str]]:
 
 def metrics() -> Iterator[tuple[str, str, str]]:
     """Yield (name, type, help) of every metric of the gateway."""
-    families = [
+    gateway = [
         *Metrics().registry.collect(),
         *LedgerCollector(Ledger(Traffic(), None), list).collect(),
         *FleetCollector(Fleet(time.monotonic, random.SystemRandom())).collect(),
     ]
+    yield from _described(gateway)
+
+
+def _described(families: Iterable[Metric]) -> Iterator[tuple[str, str, str]]:
     for family in families:
         suffix = "_total" if family.type == "counter" else ""
         yield f"{family.name}{suffix}", family.type, family.documentation

@@ -68,6 +68,10 @@ def shadow_work(
         float | None,
         typer.Option(help="Seconds after which what another worker was given is taken over; long enough if left out."),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(help="[HOST:]PORT for /metrics and /-/status; loopback without a host.", metavar="ADDRESS"),
+    ] = None,
 ) -> None:
     """Make the shadow calls for gateways whose `mirror.transport` is a Redis, and store both answers.
 
@@ -79,4 +83,4 @@ def shadow_work(
     with faults_as_usage():
         from crossfade.shadow_work import work
 
-        work(config, claim_after)
+        work(config, claim_after, metrics)

@@ -11,10 +11,10 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 
 from crossfade.composition import ConfigFile, gateway_settings, load_checked
+from crossfade.worker_page import listen, parse_address, serve
 from gateway.app import open_transport
 from gateway.backend_tls import ClientContexts
 from gateway.fleet import Fleet
@@ -31,16 +31,15 @@ from shadow.tee import ByteBudget
 from shadow.worker import Worker
 
 POLL_S = 1.0
-NO_BREAKER = 2**31
-"""A worker stands in nobody's way: it goes on calling a shadow that refuses, and records that."""
 
 _log = logging.getLogger(__name__)
 
 
-def work(config: Path, claim_after_s: float | None) -> int:
-    """Work until SIGTERM or SIGINT, then finish what is under way; return how many exchanges were stored.
+def work(config: Path, claim_after_s: float | None, metrics: str | None = None) -> int:
+    """Work until SIGTERM or SIGINT, then finish what is under way; return how many exchanges were stored. ``metrics``
+    is where the pages are (``worker_page.parse_address``).
 
-    Raises ``ValueError`` when the config cannot be used or has no stream.
+    Raises ``ValueError`` when the config cannot be used or has no stream, or nothing can listen there.
     """
     settings = gateway_settings(load_checked(config, os.environ))
     if settings.stream is None:
@@ -48,12 +47,19 @@ def work(config: Path, claim_after_s: float | None) -> int:
             f"{config}: mirror.transport is in-process, so the gateways make the shadow calls themselves; "
             "set it to redis://host:port/db for workers"
         )
-    return asyncio.run(_work(ConfigFile(config, os.environ), settings, claim_after_s))
+    listener = listen(parse_address(metrics)) if metrics is not None else None
+    return asyncio.run(_work(ConfigFile(config, os.environ), settings, claim_after_s, listener))
 
 
-async def _work(source: ConfigFile, settings: Settings, claim_after_s: float | None) -> int:
+async def _work(
+    source: ConfigFile, settings: Settings, claim_after_s: float | None, listener: socket.socket | None
+) -> int:
     async with AsyncExitStack() as stack:
-        worker, mirror, follow = await _build(settings, claim_after_s or _longest_s(settings), stack)
+        worker, mirror, stream, follow = await _build(settings, claim_after_s or _longest_s(settings), stack)
+        if listener is not None:
+            keep_running(stack, serve(worker, mirror, stream, listener), "pages")
+            host, port = listener.getsockname()[:2]
+            _log.info("metrics on http://%s:%d/metrics", host, port)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, lambda: setattr(worker, "stopping", True))
@@ -64,13 +70,13 @@ async def _work(source: ConfigFile, settings: Settings, claim_after_s: float | N
         stack.push_async_callback(mirror.aclose, MIRROR_DRAIN_S)
         _log.info("taking exchanges from the stream")
         await worker.run(mirror.tap)
-    _log.info("stored %d exchanges", worker.done_count)
-    return worker.done_count
+    _log.info("stored %d exchanges", worker.work.recorded)
+    return worker.work.recorded
 
 
 async def _build(
     settings: Settings, claim_after_s: float, stack: AsyncExitStack
-) -> tuple[Worker, Mirror, Callable[[Settings], None]]:
+) -> tuple[Worker, Mirror, Stream, Callable[[Settings], None]]:
     assert settings.stream is not None
     assert settings.store_url is not None
     assert settings.bodies_dir is not None
@@ -98,7 +104,7 @@ async def _build(
         transport=transport,
         store=store,
         budget=budget,
-        limits=replace(limits, breaker_failures=NO_BREAKER),
+        limits=limits,
         clock=time.monotonic,
         rng=rng,
         stamp=worker.stamp_of,
@@ -113,7 +119,7 @@ async def _build(
         configure(settings, all_servers(settings, contexts), mirror, servers, store)
 
     follow(settings)
-    return worker, mirror, follow
+    return worker, mirror, stream, follow
 
 
 def _longest_s(settings: Settings) -> float:

@@ -74,8 +74,8 @@ class Mirroring:
     ) -> None:
         self.budget = budget
         self.disk = disk
-        waiting = outlet.waiting if outlet is not None else None
-        self._estates = Estates(slates, store, store.reader().recorded, waiting)
+        held = outlet.held if outlet is not None else None
+        self._estates = Estates(slates, store, store.reader().recorded, held)
         self.ledger = Ledger(around.traffic, mirror, outlet.deliveries if outlet is not None else None, self._estates)
         self._outlet = outlet
         self._mirror = mirror

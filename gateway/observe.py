@@ -4,6 +4,7 @@ Prometheus. Of a gateway with several workers, whichever is asked answers for al
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -84,21 +85,27 @@ class Ledger:
     def stamp(self, run_id: str, route: str) -> Stamp:
         """Return what this run has received and skipped on a route as of now."""
         skipped = self._mirror.skipped(route) if self._mirror is not None else {}
-        return Stamp(run_id, self._traffic.received(route), self._with_lost(route, skipped))
+        return Stamp(run_id, self._traffic.received(route), self._with_delivered(route, skipped))
 
     def _account(self, route: str, mirrored: AccountSnapshot) -> RouteAccount:
         in_flight, recorded = self._traffic.open(route) + mirrored.in_flight, mirrored.recorded
         if self._deliveries is not None:
             delivery = self._deliveries(route)
-            in_flight += recorded - delivery.recorded - delivery.lost
+            in_flight += recorded - delivery.recorded - delivery.lost - sum(delivery.skipped.values())
             recorded = delivery.recorded
-        skipped = self._with_lost(route, mirrored.skipped)
+        skipped = self._with_delivered(route, mirrored.skipped)
         refused = self._traffic.refused(route)
         return RouteAccount(self._traffic.received(route), recorded, in_flight, skipped, refused)
 
-    def _with_lost(self, route: str, skipped: Mapping[SkipReason, int]) -> Mapping[SkipReason, int]:
-        lost = self._deliveries(route).lost if self._deliveries is not None else 0
-        return {**skipped, SkipReason.LOST: skipped.get(SkipReason.LOST, 0) + lost} if lost else skipped
+    def _with_delivered(self, route: str, skipped: Mapping[SkipReason, int]) -> Mapping[SkipReason, int]:
+        if self._deliveries is None:
+            return skipped
+        delivery = self._deliveries(route)
+        total = Counter(skipped)
+        total.update(delivery.skipped)
+        if delivery.lost:
+            total[SkipReason.LOST] += delivery.lost
+        return dict(total)
 
     def mirror_status(self) -> dict[str, object] | None:
         """Return the mirror's own status, ``None`` when nothing is mirrored."""

@@ -1,16 +1,17 @@
 """Settle the accounts of runs that were killed: what they had received and nobody can have any more is ``lost``.
 
-Of a dead run its slate knows what was received and skipped, the store what is recorded, and with workers the stream
-what waits there. The rest is lost. The three are read in the order slate, stream, store: what moves on between two
-readings then counts twice, so that a loss is at worst told late, never too high. As long as something waits in the
-stream the estate is *open* and settled anew each time; then it is *closed* and its slate removed. Settling writes whole
-accounts, so that an heir who dies between the two costs nothing: the next one writes the same.
+Of a dead run its slate knows what was received and skipped, the store what is recorded, and with workers Redis what
+waits there and what they skipped. The rest is lost. They are read in the order slate, Redis, store: what moves on
+between two readings then counts twice, so that a loss is at worst told late, never too high. As long as something waits
+in the stream the estate is *open* and settled anew each time; then it is *closed* and its slate removed. Settling
+writes whole accounts, so that an heir who dies between the two costs nothing: the next one writes the same.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,12 +21,13 @@ from typing import Protocol
 from redis.exceptions import RedisError
 
 from shadow.account import RouteAccount
+from shadow.delivery import Held, believable
 from shadow.errors import StoreError
 from shadow.exchange import SkipReason
 from shadow.slate import Counts, DeadSlate, SlateFolder
 
-Waiting = Callable[[str, list[str]], Awaitable[Mapping[str, int]]]
-"""Given a run and its routes, say how many exchanges of each wait for a worker. Raises ``RedisError``."""
+AskRedis = Callable[[str, list[str]], Awaitable[Mapping[str, Held]]]
+"""Given a run and its routes, say what is held of each. Raises ``RedisError``."""
 
 _log = logging.getLogger(__name__)
 
@@ -46,19 +48,19 @@ class _Estate:
 
 class Estates:
     """The runs that this one took over, for one event loop. ``recorded`` reads from the store, blocking, what is stored
-    of a run, by route; ``waiting`` asks the stream, where there is one."""
+    of a run, by route; ``held`` asks Redis, where there is one."""
 
     def __init__(
         self,
         folder: SlateFolder | None,
         store: AccountStore,
         recorded: Callable[[str], Mapping[str, int]],
-        waiting: Waiting | None,
+        held: AskRedis | None,
     ) -> None:
         self._folder = folder
         self._store = store
         self._recorded = recorded
-        self._waiting = waiting
+        self._held = held
         self._estates: list[_Estate] = []
 
     def __len__(self) -> int:
@@ -91,10 +93,10 @@ class Estates:
 
     async def _settle(self, estate: _Estate) -> None:
         slate = estate.slate
-        there = await self._waiting(slate.run_id, list(slate.routes)) if self._waiting is not None else {}
+        held = await self._held(slate.run_id, list(slate.routes)) if self._held is not None else {}
         recorded = await asyncio.to_thread(self._recorded, slate.run_id)
         accounts = {
-            route: settled(counts, recorded.get(route, 0), there.get(route, 0))
+            route: settled(counts, recorded.get(route, 0), held.get(route, Held()))
             for route, counts in slate.routes.items()
         }
         await self._store.save_accounts(slate.run_id, accounts)
@@ -106,12 +108,12 @@ class Estates:
             _log.warning("a gateway was killed; %d requests were under way and are counted as lost", lost)
 
 
-def settled(counts: Counts, recorded: int, there: int) -> RouteAccount:
-    """Return the account of a dead run, of which ``there`` exchanges wait in the stream."""
-    left = counts.received - recorded - sum(counts.skipped.values())
-    in_flight = max(0, min(there, left))
-    lost = left - in_flight
-    skipped = dict(counts.skipped)
-    if lost:
-        skipped[SkipReason.LOST] = skipped.get(SkipReason.LOST, 0) + lost
-    return RouteAccount(counts.received, recorded, in_flight, MappingProxyType(skipped))
+def settled(counts: Counts, recorded: int, held: Held) -> RouteAccount:
+    """Return the account of a dead run of which so many are stored, and what Redis holds of it."""
+    skipped = Counter(counts.skipped)
+    skipped.update(believable(held.skipped, counts.received - recorded - skipped.total() - held.waiting))
+    left = counts.received - recorded - skipped.total()
+    in_flight = max(0, min(held.waiting, left))
+    if left - in_flight:
+        skipped[SkipReason.LOST] += left - in_flight
+    return RouteAccount(counts.received, recorded, in_flight, MappingProxyType(dict(skipped)))

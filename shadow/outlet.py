@@ -4,28 +4,44 @@ An exchange whose adding ended in an error after it was sent may be there or not
 which. So that an outage leaves few of those, nothing is sent to a Redis that failed until it has answered a ping, and
 that is asked at most once each ``REST_S``; what comes meanwhile is refused at once.
 
-The books: of what was handed over on a route, the store knows what was recorded and Redis what is still there. What is
-neither is lost. All three are read in the order handed over, there, recorded: what moves on between two readings then
-counts twice, so that the loss is at worst told late, never too high.
+The books: of what was handed over on a route, the store knows what was recorded, Redis what is still there and what
+workers skipped. The rest is lost. They are read in the order handed over, Redis, store: what moves on between two
+readings then counts twice, so that the loss is at worst told late, never too high. A Redis that lost its memory counts
+what is skipped anew, on top of what was read of it before.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 
 from redis.exceptions import RedisError, ResponseError
 
 from shadow.account import Stamp
-from shadow.delivery import Delivery
+from shadow.delivery import Delivery, Held, believable
 from shadow.errors import StoreError, StreamFull
-from shadow.exchange import Exchange
+from shadow.exchange import Exchange, SkipReason
 from shadow.store.opening import Opened
 from shadow.stream import Stream
 from shadow.transit import pack
 
 REST_S = 1.0
+
+
+class _Rising:
+    """Counts that are read from where they may begin anew; ``total`` never falls."""
+
+    def __init__(self) -> None:
+        self.total: Counter[SkipReason] = Counter()
+        self._last: Mapping[SkipReason, int] = {}
+
+    def read(self, counts: Mapping[SkipReason, int]) -> None:
+        """Take note of what is there now."""
+        for reason, count in counts.items():
+            before = self._last.get(reason, 0)
+            self.total[reason] += count - before if count >= before else count
+        self._last = dict(counts)
 
 
 class Outlet:
@@ -47,7 +63,9 @@ class Outlet:
         self._clock = clock
         self._handed_over: Counter[str] = Counter()
         self._recorded: Mapping[str, int] = {}
-        self._lost: Mapping[str, int] = {}
+        self._lost: Counter[str] = Counter()
+        self._seen: dict[str, _Rising] = defaultdict(_Rising)
+        self._skipped: dict[str, Mapping[SkipReason, int]] = {}
         self._down = False
         self._full = False
         self._rest_until_s = 0.0
@@ -82,24 +100,28 @@ class Outlet:
         handed_over = dict(self._handed_over)
         owners = {route: self._owner(route) for route in handed_over}
         try:
-            there = await self._stream.pending(list(owners.values()))
+            held = await self._stream.held(list(owners.values()))
             recorded = await asyncio.to_thread(self._read_recorded, self._run_id)
         except (RedisError, OSError, StoreError):
             return
         self._recorded = recorded
-        self._lost = {
-            route: max(0, count - there[owners[route]] - recorded.get(route, 0)) for route, count in handed_over.items()
-        }
+        for route, owner in owners.items():
+            self._seen[route].read(held[owner].skipped)
+            stored = recorded.get(route, 0)
+            self._skipped[route] = believable(self._seen[route].total, self._handed_over[route] - stored)
+            known = held[owner].waiting + stored + sum(self._skipped[route].values())
+            self._lost[route] = max(0, handed_over[route] - known)
 
-    async def waiting(self, run_id: str, routes: list[str]) -> dict[str, int]:
-        """Return how many exchanges of a run, of each route, wait for a worker. Raises ``RedisError``."""
+    async def held(self, run_id: str, routes: list[str]) -> dict[str, Held]:
+        """Return what Redis knows of a run, by route. Raises ``RedisError``."""
         owners = {route: f"{run_id}/{route}" for route in routes}
-        there = await self._stream.pending(list(owners.values()))
-        return {route: there[owner] for route, owner in owners.items()}
+        held = await self._stream.held(list(owners.values()))
+        return {route: held[owner] for route, owner in owners.items()}
 
     def deliveries(self, route: str) -> Delivery:
         """Return the books of one route as of the last settling."""
-        return Delivery(self._handed_over[route], self._recorded.get(route, 0), self._lost.get(route, 0))
+        recorded, skipped = self._recorded.get(route, 0), self._skipped.get(route, {})
+        return Delivery(self._handed_over[route], recorded, self._lost[route], skipped)
 
     async def aclose(self) -> None:
         """Close the connections."""

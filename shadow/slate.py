@@ -101,8 +101,9 @@ class Slate:
         What is counted afterwards is counted for nobody: the memory stays mapped until the slate is no longer used.
         """
         if self._path is not None:
-            if not keep:
-                self._path.unlink(missing_ok=True)
+            with suppress(OSError):  # then the next run finds that nothing is left of it
+                if not keep:
+                    self._path.unlink()
             fcntl.flock(self._lock, fcntl.LOCK_UN)
             os.close(self._lock)
 
@@ -117,10 +118,13 @@ class DeadSlate:
     lock: int
 
     def remove(self) -> None:
-        """Delete the file, now that it is settled."""
-        with suppress(OSError):
-            self.path.unlink()
-        self.let_go()
+        """Delete the file, now that it is settled. One that cannot be deleted stays locked for as long as we live."""
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            _log.error("%s cannot be deleted: %s", self.path, error.strerror)
+        else:
+            self.let_go()
 
     def let_go(self) -> None:
         """Leave it to another, if it was not removed."""
@@ -144,7 +148,7 @@ class SlateFolder:
         folder = Path(path)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         seen = folder.stat(follow_symlinks=False)
-        if folder.parent == _SHARED and (seen.st_uid != os.getuid() or not stat.S_ISDIR(seen.st_mode)):
+        if str(folder) == default_folder() and (seen.st_uid != os.getuid() or not stat.S_ISDIR(seen.st_mode)):
             raise PermissionError(f"{folder} belongs to somebody else")
         return cls(folder, store_url)
 
@@ -211,7 +215,7 @@ class SlateFolder:
             os.close(file)
 
 
-_SHARED = Path("/dev/shm")  # noqa: S108  # memory, and open to every user: the folder in it must be ours
+_SHARED = Path("/dev/shm")  # noqa: S108  # memory, open to every user: ``open`` sees that the folder in it is ours
 
 
 def default_folder() -> str:

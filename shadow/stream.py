@@ -2,8 +2,9 @@
 
 An entry holds one parcel. Whoever adds asks for room first, in the same script, so that neither length nor bytes ever
 exceed their bounds; whoever is done with an entry acknowledges, deletes and uncounts it in one script, once.
-``pending`` counts, for each run of a gateway and route, the entries that are there: what a gateway added and is neither
-there nor stored was lost with a Redis that died.
+``pending`` counts, for each run of a gateway and route, the entries that are there, and a hash of its own what workers
+skipped, by reason: what a gateway added and is in neither, nor stored, was lost with a Redis that died. Those hashes go
+``SKIPPED_KEPT_S`` after anybody read or wrote them.
 
 All keys carry one hash tag, so that they live on the same node of a cluster.
 """
@@ -19,9 +20,13 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 
+from shadow.delivery import Held
+from shadow.exchange import SkipReason
 from shadow.transit import Parcel
 
 STREAM, BYTES, PENDING = "{crossfade}:exchanges", "{crossfade}:bytes", "{crossfade}:pending"
+SKIPPED = "{crossfade}:skipped:"
+SKIPPED_KEPT_S = 7 * 86400
 GROUP = "workers"
 CONNECT_TIMEOUT_S = 1.0
 TIMEOUT_S = 3.0
@@ -40,6 +45,10 @@ if redis.call('XACK', KEYS[1], ARGV[1], ARGV[2]) == 0 then return 0 end
 redis.call('XDEL', KEYS[1], ARGV[2])
 redis.call('DECRBY', KEYS[2], ARGV[3])
 if redis.call('HINCRBY', KEYS[3], ARGV[4], -1) <= 0 then redis.call('HDEL', KEYS[3], ARGV[4]) end
+if ARGV[5] ~= '' then
+  redis.call('HINCRBY', KEYS[4], ARGV[5], 1)
+  redis.call('EXPIRE', KEYS[4], ARGV[6])
+end
 return 1
 """
 
@@ -78,12 +87,28 @@ class Stream:
         told = (parcel.size_bytes, owner, parcel.exchange_id, parcel.day, parcel.sealed)
         return bool(await self._add(keys=[STREAM, BYTES, PENDING], args=[*bounds, *told]))
 
-    async def pending(self, owners: list[str]) -> dict[str, int]:
-        """Return how many entries are there of each owner."""
+    async def held(self, owners: list[str]) -> dict[str, Held]:
+        """Return what is there of each owner and what of it was skipped, all as of one moment."""
         if not owners:
             return {}
-        counts = await self._redis.hmget(PENDING, owners)
-        return {owner: int(count or 0) for owner, count in zip(owners, counts, strict=True)}
+        async with self._redis.pipeline(transaction=True) as together:
+            together.hmget(PENDING, owners)
+            for owner in owners:
+                together.hgetall(SKIPPED + owner)
+                together.expire(SKIPPED + owner, SKIPPED_KEPT_S)
+            counts, *hashes = await together.execute()
+        return {
+            owner: Held(int(count or 0), {SkipReason(reason.decode()): int(n) for reason, n in skipped.items()})
+            for owner, count, skipped in zip(owners, counts, hashes[::2], strict=True)
+        }
+
+    async def backlog(self) -> tuple[int, int]:
+        """Return how many entries were given to a worker that is not done with them, and how many to none yet."""
+        async with self._redis.pipeline(transaction=True) as together:
+            together.xlen(STREAM)
+            together.xpending(STREAM, GROUP)
+            length, given = await together.execute()
+        return int(given["pending"]), int(length) - int(given["pending"])
 
     async def found_group(self) -> None:
         """Make the group of workers, where there is none."""
@@ -112,13 +137,10 @@ class Stream:
         """Leave the entry to whoever claims it next, as one that nobody was given before."""
         await self._redis.xclaim(STREAM, GROUP, worker, 0, [entry.key], retrycount=0, justid=True)
 
-    async def done(self, entry: Entry) -> bool:
-        """Remove the entry; ``False`` when it is gone already."""
-        return bool(
-            await self._done(
-                keys=[STREAM, BYTES, PENDING], args=[GROUP, entry.key, entry.parcel.size_bytes, entry.owner]
-            )
-        )
+    async def done(self, entry: Entry, skipped: SkipReason | None = None) -> bool:
+        """Remove the entry and count why it was not recorded, if so; ``False`` when it is gone already."""
+        told = (GROUP, entry.key, entry.parcel.size_bytes, entry.owner, skipped or "", SKIPPED_KEPT_S)
+        return bool(await self._done(keys=[STREAM, BYTES, PENDING, SKIPPED + entry.owner], args=told))
 
     async def length(self) -> int:
         """Return how many entries are there."""

@@ -7,16 +7,18 @@ mirrored again, and the store keeps an exchange once by its id. What could not b
 back* as if nobody had had it, so that an outage of the store loses nothing, however long. An entry that was given
 ``MAX_DELIVERIES`` times in spite of that (it ends whoever takes it, or a shadow call takes longer than several claims),
 or that can never be opened, is given up: its gateway then finds it neither there nor recorded and counts it as lost,
-until one who still had it may yet store it.
+until one who still had it may yet store it. What the mirror skips, say because the shadow refuses connections, is done
+too, and Redis counts why, for its gateway.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from redis.exceptions import RedisError
 
@@ -44,6 +46,19 @@ class _Taken:
     unpacked: Unpacked
 
 
+@dataclass(slots=True)
+class Work:
+    """What a worker did. ``returned`` exchanges stay in the stream for another attempt; of the ``recorded`` ones the
+    shadow ``failed`` so many."""
+
+    taken: int = 0
+    recorded: int = 0
+    failed: int = 0
+    returned: int = 0
+    given_up: int = 0
+    skipped: Counter[SkipReason] = field(default_factory=Counter)
+
+
 class Worker:
     """Built on the running loop. ``tap`` is the mirror's, which tells ``settled`` about each exchange; ``stamp_of`` is
     for the mirror as well. ``budget`` is shared with the mirror, which releases what is reserved here."""
@@ -66,11 +81,16 @@ class Worker:
         self._claim_after_s = claim_after_s
         self._taken: dict[str, _Taken] = {}
         self._changed = asyncio.Event()
-        self._finished: asyncio.Queue[tuple[_Taken, bool]] = asyncio.Queue()  # with whether it is done
+        self._finished: asyncio.Queue[tuple[_Taken, SkipReason | None]] = asyncio.Queue()
         self._troubled = False
         self._pause = False
         self.stopping = False
-        self.done_count = 0
+        self.work = Work()
+
+    @property
+    def in_flight(self) -> int:
+        """Exchanges that were taken and are not done."""
+        return len(self._taken)
 
     def stamp_of(self, exchange: Exchange) -> Stamp:
         """Return the stamp that came with the exchange."""
@@ -80,8 +100,9 @@ class Worker:
         """Take note of what became of an exchange; called by the mirror."""
         taken = self._taken.pop(exchange.id)
         self._pause = reason is SkipReason.STORE_FAILED
+        self._count(exchange, reason)
         if reason is not SkipReason.LOST:
-            self._finished.put_nowait((taken, reason not in GIVE_BACK))
+            self._finished.put_nowait((taken, reason))
         self._changed.set()
 
     async def run(self, tap: Callable[[Exchange], None]) -> None:
@@ -98,15 +119,22 @@ class Worker:
     async def report(self) -> None:
         """Tell the stream what is done, for as long as this runs."""
         while True:
-            taken, done = await self._finished.get()
-            await self._report_one(taken, done=done)
+            await self._report_one(*await self._finished.get())
 
     async def flush(self) -> None:
         """Tell the stream what is left to tell, after the mirror has ended."""
         with suppress(RedisError, OSError):
             while not self._finished.empty():
-                taken, done = self._finished.get_nowait()
-                await self._tell(taken.entry, done=done)
+                await self._tell(*self._finished.get_nowait())
+
+    def _count(self, exchange: Exchange, reason: SkipReason | None) -> None:
+        if reason is None:
+            self.work.recorded += 1
+            self.work.failed += exchange.shadow is not None and exchange.shadow.failure is not None
+        elif reason in GIVE_BACK or reason is SkipReason.LOST:
+            self.work.returned += 1
+        else:
+            self.work.skipped[reason] += 1
 
     async def _take_some(self, tap: Callable[[Exchange], None]) -> None:
         free = self._at_once - len(self._taken)
@@ -149,33 +177,34 @@ class Worker:
             return
         finally:
             self._budget.release(entry.parcel.size_bytes - held_bytes)
+        self.work.taken += 1
         self._taken[entry.parcel.exchange_id] = _Taken(entry, unpacked)
         tap(unpacked.exchange)
 
     async def _give_up(self, entry: Entry, why: str) -> None:
+        self.work.given_up += 1
         _log.error("exchange %s is given up: %s", entry.parcel.exchange_id, why)
         await self._stream.done(entry)
 
-    async def _report_one(self, taken: _Taken, *, done: bool) -> None:
+    async def _report_one(self, taken: _Taken, reason: SkipReason | None) -> None:
         while True:
             try:
-                await self._tell(taken.entry, done=done)
+                await self._tell(taken, reason)
             except (RedisError, OSError) as error:
                 self._note(error)
                 await asyncio.sleep(REST_S)
             else:
                 break
-        if not done:
+        if reason in GIVE_BACK:
             return
-        self.done_count += 1
         with suppress(StoreError, OSError):  # else they go with their day
             await asyncio.to_thread(self._parts.objects.delete, taken.unpacked.objects)
 
-    async def _tell(self, entry: Entry, *, done: bool) -> None:
-        if done:
-            await self._stream.done(entry)
+    async def _tell(self, taken: _Taken, reason: SkipReason | None) -> None:
+        if reason in GIVE_BACK:
+            await self._stream.give_back(self._name, taken.entry)
         else:
-            await self._stream.give_back(self._name, entry)
+            await self._stream.done(taken.entry, reason)
 
     def _note(self, error: Exception | None) -> None:
         # One line per change of state.

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -55,10 +56,49 @@ def send_until(stop: threading.Event, url: str, answered: list[int]) -> None:
             answered.append(1)
 
 
+def read_json(url: str) -> Any:
+    return httpx.get(url, trust_env=False).json()
+
+
 def a_little_slow(peer: Peer) -> None:
     while peer.read_request() is not None:
         time.sleep(0.01)  # so that a worker that is killed has something in its hands
         peer.send(plain(b"onprem"))
+
+
+def test_a_shadow_that_refuses_is_called_no_more_and_both_pages_say_so(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    """The default breaker opens at the twentieth refusal; what comes then is skipped by that name."""
+    pages, sent = f"http://127.0.0.1:{free_port()}", 60
+    with Backend(answering(plain(b"cloud"))) as cloud:
+        place = write_stream_config(tmp_path, "a", cloud.url, "http://127.0.0.1:1", redis_server)
+        with (
+            gateway_process(*place) as gateway,
+            worker(place[0], "--metrics", pages.removeprefix("http://")),
+            httpx.Client(base_url=gateway.url, trust_env=False) as client,
+        ):
+            for _ in range(sent):
+                assert client.post("/", content=PICTURE).content == b"cloud"
+            account = gateway.wait_drained(sent)
+            gateway.wait_status(lambda _: read_json(f"{pages}/-/status")["stream"] == {"pending": 0, "undelivered": 0})
+            status = read_json(f"{pages}/-/status")
+            metrics = httpx.get(f"{pages}/metrics", trust_env=False).text
+    skipped = account["skipped"].pop("breaker_open")
+    assert account["recorded"] == sent - skipped
+    assert account["skipped"] == {}
+    assert 20 <= account["recorded"] < sent, "those under way when it opened, and now and then a probe"
+    assert status["mirror"]["breakers"] == {"cloud": "closed", "onprem": "open"}
+    counted = [status[name] for name in ("taken", "recorded", "failed", "skipped", "in_flight", "returned", "given_up")]
+    assert counted == [sent, sent - skipped, sent - skipped, {"breaker_open": skipped}, 0, 0, 0]
+    assert f"crossfade_worker_taken_total {sent}.0" in metrics
+    assert 'crossfade_worker_breaker_open{backend="onprem"} 1.0' in metrics
+    reader = Reader.open(f"sqlite:///{tmp_path}/crossfade.db", tmp_path / "bodies")
+    try:
+        assert reader.accounts()["all"].skipped == {SkipReason.BREAKER_OPEN: skipped}
+        assert reader.accounts()["all"].balanced
+    finally:
+        reader.close()
 
 
 def test_kill_9_of_a_gateway_and_a_worker_loses_nothing_unnamed(tmp_path: Path, redis_server: RedisServer) -> None:
