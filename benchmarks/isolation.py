@@ -38,6 +38,8 @@ SIZES = {"1 KB": (1_000, 100.0), "1 MB": (1_000_000, 10.0), "10 MB": (10_000_000
 """Bytes of a body, and requests a second."""
 BUDGET_MIB = 128
 DRAIN_S = 40.0
+COME_BACK_S = 2.0
+"""How long freed memory may take to go back to the system."""
 PEERS = ("nginx", "traefik", "envoy")
 CONFIG = """\
 gateway: {{listen: "127.0.0.1:{port}"}}
@@ -86,6 +88,7 @@ class Bench:
                 shadow_process.kill()
             peak_mib = memory_mib(on.pid, "VmHWM")
             account = _drained_account(on_port)
+            time.sleep(COME_BACK_S)
             self.results.gateways[behaviour] = Gateway(before_mib, peak_mib, memory_mib(on.pid), account)
 
     def peer(self, name: str, behaviour: str, backend: int) -> None:

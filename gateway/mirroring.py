@@ -22,6 +22,7 @@ from gateway.observe import Ledger
 from gateway.settings import Settings
 from gateway.tasks import keep_running
 from gateway.traffic import Traffic
+from gateway.trimming import keep_trimming
 from shadow.courtesy import Courtesy
 from shadow.errors import StoreError
 from shadow.estate import Estates
@@ -127,6 +128,7 @@ class Mirroring:
         stack is closed."""
         await self._estates.look_round(0.0)
         keep_running(stack, self._keep_accounts(), "accounts")
+        keep_running(stack, keep_trimming(self.budget), "trimming")
         if self._around.first:
             keep_running(stack, _purge_bodies(self._store), "purge")
 
