@@ -12,7 +12,6 @@ from compare.gates import GateResult, State, Unit
 from compare.phrases import Phrase, joined, say
 from compare.reasons import amount
 from compare.stats import Histogram, ecdf_band
-from compare.tally import Floats
 
 _WIDTH, _PAD = 300.0, 10.0
 _TONES = {State.PASS: "good", State.FAIL: "bad", State.OPEN: "wait", State.NODATA: "noise"}
@@ -86,11 +85,10 @@ def ecdf(baseline: Histogram, candidate: Histogram, objective_s: float | None = 
 
     From ``BAND_FROM`` requests on a light band shows where the whole curve lies, at alpha 5 %, however often one looks.
     """
-    curves = [side.steps() for side in (baseline, candidate)]
-    finite = np.concatenate([values[values > 0] for values, _ in curves])
-    if finite.size == 0:
+    finite = [value for side in (baseline, candidate) for value in curve(side)[0] if value > 0]
+    if not finite:
         return say(Markup('<p class="soft">{words}</p>'), words=say("no latency was measured"))
-    low, high = float(finite.min()) / 1.1, float(finite.max()) * 1.1
+    low, high = min(finite) / 1.1, max(finite) * 1.1
 
     def x(value: float) -> float:
         return _LEFT + (math.log(value) - math.log(low)) / (math.log(high) - math.log(low)) * (_ECDF_WIDTH - _LEFT - 10)
@@ -105,8 +103,8 @@ def ecdf(baseline: Histogram, candidate: Histogram, objective_s: float | None = 
             f'<line x1="{x(objective_s):.1f}" y1="10" x2="{x(objective_s):.1f}" y2="{_ECDF_HEIGHT - _BOTTOM}" '
             'stroke="var(--ink)" stroke-dasharray="4 3"/>'
         )
-    for side, curve, tone in ((baseline, curves[0], "baseline"), (candidate, curves[1], "candidate")):
-        steps = _steps(*curve, low)
+    for side, tone in ((baseline, "baseline"), (candidate, "candidate")):
+        steps = _steps(side, low)
         parts += _band([(x(v), s) for v, s in steps], ecdf_band(side.total, BAND_FROM), y, tone)
         points = " ".join(f"{x(v):.1f},{y(s):.1f}" for v, s in steps)
         parts.append(f'<polyline points="{points}" fill="none" stroke="var(--{tone})" stroke-width="2.5"/>')
@@ -129,13 +127,20 @@ def _band(steps: Sequence[tuple[float, float]], width: float, y: Callable[[float
     return [f'<polygon points="{" ".join([*upper, *lower])}" fill="var(--{tone})" fill-opacity="0.13"/>']
 
 
-def _steps(values: Floats, shares: Floats, low: float) -> list[tuple[float, float]]:
-    """Return at most a few hundred corners of the step function, from a share of 0."""
+def curve(side: Histogram) -> tuple[list[float], list[float]]:
+    """Return (seconds, share answered by then) at a few hundred corners of a side's step function, its ends among
+    them. Every drawing of the distribution is made of these."""
+    values, shares = side.steps()
     picked = np.unique(np.linspace(0, values.size - 1, min(values.size, _POINTS)).round().astype(int))
+    return ([], []) if not values.size else (values[picked].tolist(), shares[picked].tolist())
+
+
+def _steps(side: Histogram, low: float) -> list[tuple[float, float]]:
+    """Return the corners of a curve as a line that goes up in steps, from a share of 0."""
     points = [(low, 0.0)]
-    for i in picked if values.size else ():
-        at = max(float(values[i]), low)
-        points += [(at, points[-1][1]), (at, float(shares[i]))]
+    for value, share in zip(*curve(side), strict=True):
+        at = max(value, low)
+        points += [(at, points[-1][1]), (at, share)]
     return points
 
 

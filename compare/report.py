@@ -21,7 +21,8 @@ from PIL import Image
 
 from compare.charts import BAND_FROM, ecdf, funnel, gate_bar, ratio_histogram
 from compare.detail import coverage_steps, idle_rules, plain_words, wait_tables
-from compare.interactive import ecdf_figure, figure_data, ratio_figure, script_policy, script_tags
+from compare.figures import ecdf_figure, figure_data, ratio_figure
+from compare.interactive import script_policy, script_tags
 from compare.job import RouteResult
 from compare.kernels.pixels import Undecodable, decode
 from compare.measurement import Measurement

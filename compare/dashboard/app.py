@@ -24,6 +24,7 @@ from compare.dashboard.live import Feed, GatewayView, nobody_there
 from compare.dashboard.login import Login, choose_language
 from compare.dashboard.material import Audit, Case, Material
 from compare.dashboard.pages import Pages
+from compare.dashboard.plotly import PlotlyScript
 from compare.dashboard.rendering import Renderer
 from compare.dashboard.security import Gate, SafeHeaders
 from compare.dashboard.sources import Sources, Toggle, nobody_said
@@ -80,7 +81,8 @@ def create_app(
         States(reader.engine, results),
         ramps,
     )
-    renderer = Renderer(notice, now)
+    plotly = PlotlyScript()
+    renderer = Renderer(notice, now, plotly.address)
     pages = Pages(sources, renderer, audit, now, exports=case is not None)
     material = Material(sources, audit, now, case)
     actions = Actions(sources, labels, ramps, audit, now)
@@ -88,7 +90,7 @@ def create_app(
     login = Login(gate, renderer)
     feed = Feed(gateways, sources.progress)
     app = Starlette(
-        routes=_addresses(boundary, pages, material, actions, login, feed),
+        routes=_addresses(boundary, pages, material, actions, login, feed, plotly),
         middleware=[Middleware(SafeHeaders)],
         exception_handlers={HTTPException: boundary.lost},
     )
@@ -97,7 +99,13 @@ def create_app(
 
 
 def _addresses(
-    boundary: Boundary, pages: Pages, material: Material, actions: Actions, login: Login, feed: Feed
+    boundary: Boundary,
+    pages: Pages,
+    material: Material,
+    actions: Actions,
+    login: Login,
+    feed: Feed,
+    plotly: PlotlyScript,
 ) -> list[BaseRoute]:
     """Return what is at which address, for whom, and in which threads."""
     read, draw, write = (anyio.CapacityLimiter(size) for size in (_READERS, _DRAWERS, _WRITERS))
@@ -116,5 +124,6 @@ def _addresses(
         Route("/login", login.enter, methods=["POST"]),
         Route("/-/live", boundary.live),
         Route("/-/events", boundary.stream(feed.stream)),
+        Route(plotly.address, boundary.guard(plotly.answer, read)),
         Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
     ]

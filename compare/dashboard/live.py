@@ -115,7 +115,7 @@ class Feed:
             while not await request.is_disconnected():
                 snapshot = await self.look()
                 texts = {name: translate(text, language) for name, text in live_texts(snapshot).items()}
-                said = {"texts": texts, "bars": live_bars(snapshot)}
+                said = {"texts": texts, "bars": live_bars(snapshot), "reached": snapshot.gateway.reached}
                 yield f"data: {json.dumps(said)}\n\n".encode()
                 await anyio.sleep(INTERVAL_S)
         finally:

@@ -13,6 +13,7 @@ from compare.dashboard.boundary import visitor_of
 from compare.dashboard.material import Audit, audit_line
 from compare.dashboard.pictures import FULL_HEAT, VIEW_SIDE
 from compare.dashboard.rendering import Renderer
+from compare.dashboard.security import CHART_POLICY
 from compare.dashboard.sources import Sources
 from compare.dashboard.views.labelling import build_drafts, build_label
 from compare.dashboard.views.ledger import add_ledgers
@@ -57,10 +58,11 @@ class Pages:
         state = self._sources.state(request.path_params["route"])
         chosen = PairFilter.of(request.query_params)
         page, reviews = build_route_page(state), visitor_of(request).may(Role.REVIEWER)
-        return self._renderer.page(
+        latency = self._sources.distribution(state.route)
+        answer = self._renderer.page(
             request,
             "route.html",
-            latency=self._sources.distribution(state.route),
+            latency=latency,
             reviews=reviews,
             operates=visitor_of(request).may(Role.OPERATOR),
             ramp=build_ramp(self._sources.ramp(state.route)),
@@ -72,6 +74,9 @@ class Pages:
             ledger=state.ledger,
             pairs=self._pairs(state.route, chosen, _number(request, "page") or 1, pictures=reviews),
         )
+        if latency is not None:
+            answer.headers["content-security-policy"] = CHART_POLICY
+        return answer
 
     def pair(self, request: Request) -> Response:
         """Show one pair. Text that stands on the page is a reveal; pictures are revealed by their own addresses."""

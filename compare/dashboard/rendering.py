@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -17,10 +19,10 @@ from compare.phrases import Phrase, say
 
 
 class Renderer:
-    """Owns the templates of each language; ``notice`` stands on every page."""
+    """Owns the templates of each language; ``notice`` stands on every page, ``plotly`` is the address of its script."""
 
-    def __init__(self, notice: str, now: Callable[[], datetime]) -> None:
-        self._notice, self._now = notice, now
+    def __init__(self, notice: str, now: Callable[[], datetime], plotly: str = "") -> None:
+        self._notice, self._now, self._plotly = notice, now, plotly
         self._templates = {language: self._environment(language) for language in LANGUAGES}
 
     def _environment(self, language: str) -> Environment:
@@ -32,7 +34,13 @@ class Renderer:
             trim_blocks=True,
             finalize=lambda value: translate(value, language) if isinstance(value, Phrase) else value,
         )
-        environment.globals.update(_=say, code=_code, language=language, languages=LANGUAGES)
+        environment.globals.update(
+            _=say,
+            code=_code,
+            figure=lambda value: json.dumps(_spoken(value, language), separators=(",", ":")),
+            language=language,
+            languages=LANGUAGES,
+        )
         environment.tests["phrase"] = lambda value: isinstance(value, Phrase)
         return environment
 
@@ -41,6 +49,7 @@ class Renderer:
         escaped."""
         here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         context = {"ledger": None, "notice": self._notice, "now": self._now().astimezone(UTC), "here": here, **context}
+        context["plotly"] = self._plotly
         html = self._templates[language_of(request)].get_template(template).render(context)
         headers = {"vary": "accept-language, cookie"}
         return HTMLResponse(html.encode("utf-8", "backslashreplace"), status, headers)
@@ -50,6 +59,15 @@ class Renderer:
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         context = {"trouble": TOKEN_REQUIRED, "wrong": wrong, "next": back_to or path}
         return self.page(request, "login.html", TOKEN_REQUIRED.status, title=say("Log in"), **context)
+
+
+def _spoken(value: object, language: str) -> Any:
+    """Return a figure with its phrases in a language."""
+    if isinstance(value, dict):
+        return {name: _spoken(each, language) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_spoken(each, language) for each in value]
+    return translate(value, language) if isinstance(value, Phrase) else value
 
 
 def _code(text: str) -> Markup:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from compare.phrases import say
 
@@ -19,11 +20,22 @@ MAX_LINE = 300
 _STEP = "  "
 
 
-@dataclass(frozen=True, slots=True)
-class Spelled:
-    """A number or constant of a JSON text, as it was written."""
+class Spelled(NamedTuple):
+    """A number or constant of a JSON text, as it was written. (A tuple: no JSON value equals one.)"""
 
     text: str
+
+
+class Members(NamedTuple):
+    """A JSON object with its members in order, duplicates kept."""
+
+    items: list[tuple[str, object]]
+
+
+class Parsed(NamedTuple):
+    """The value of a JSON text, of which ``None`` is one."""
+
+    value: object
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +48,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A body as lines. ``note`` says what was cut, or why there is nothing to show."""
+    """A body as lines. ``note`` says what was cut, or why there is nothing to show; ``json`` is what was parsed."""
 
     lines: tuple[Line, ...] = ()
     note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Members:
-    """A JSON object with its members in order, duplicates kept."""
-
-    items: list[tuple[str, object]] = field(default_factory=list)
+    json: Parsed | None = None
 
 
 def read_text(data: bytes | None, media_type: str) -> Text:
@@ -58,9 +64,11 @@ def read_text(data: bytes | None, media_type: str) -> Text:
     if len(data) > MAX_BYTES:
         return Text(note=say("{n:,} bytes are too many to show here.", n=len(data)))
     kind = media_type.partition(";")[0].strip().lower()
-    laid_out = _json_lines(data)
-    if laid_out is not None:
-        return _bounded(laid_out)
+    try:
+        parsed = _parse(data)
+        return _bounded(list(_lay_out(parsed.value, "", "", "")), parsed)
+    except (ValueError, RecursionError):
+        pass  # no JSON, or one that nests too deeply: shown as the text that it is
     if kind.startswith("text/") or "json" in kind or "xml" in kind or not kind:
         text = data.decode("utf-8", "replace")
         if "\x00" not in text:
@@ -81,35 +89,34 @@ def mark_differences(one: Text, other: Text) -> tuple[Text, Text]:
 
 
 def _marked(text: Text, same: set[int]) -> Text:
-    return Text(tuple(Line(line.text, i not in same) for i, line in enumerate(text.lines)), text.note)
+    return Text(tuple(Line(line.text, i not in same) for i, line in enumerate(text.lines)), text.note, text.json)
 
 
-def _bounded(lines: list[str]) -> Text:
+def _bounded(lines: list[str], parsed: Parsed | None = None) -> Text:
     note = say("The first {n} of {all:,} lines.", n=MAX_LINES, all=len(lines)) if len(lines) > MAX_LINES else ""
-    return Text(tuple(Line(_cut(line)) for line in lines[:MAX_LINES]), note)
+    return Text(tuple(Line(_cut(line)) for line in lines[:MAX_LINES]), note, parsed)
 
 
 def _cut(line: str) -> str:
     return line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]} … {len(line) - MAX_LINE:,} more characters"
 
 
-def _json_lines(data: bytes) -> list[str] | None:
-    try:
-        tree = json.loads(
+def _parse(data: bytes) -> Parsed:
+    """Return what a JSON text says. Raises ``ValueError`` or ``RecursionError``."""
+    return Parsed(
+        json.loads(
             data.decode("utf-8-sig"),
             parse_float=Spelled,
             parse_int=Spelled,
             parse_constant=Spelled,
-            object_pairs_hook=_Members,
+            object_pairs_hook=Members,
         )
-        return list(_lay_out(tree, "", "", ""))
-    except (ValueError, RecursionError):
-        return None
+    )
 
 
 def _lay_out(node: object, indent: str, head: str, tail: str) -> Iterator[str]:
     """Yield the lines of ``node``: ``head`` is its key, ``tail`` the comma after it."""
-    if isinstance(node, _Members):
+    if isinstance(node, Members):
         entries = [(f"{json.dumps(key, ensure_ascii=False)}: ", value) for key, value in node.items]
         brackets = "{}"
     elif isinstance(node, list):

@@ -16,6 +16,7 @@ function show() {
 source.addEventListener("message", (event) => {
   last = JSON.parse(event.data);
   document.body.dataset.connected = "yes";
+  document.body.dataset.reached = last.reached ? "yes" : "no";
   show();
 });
 source.addEventListener("error", () => {

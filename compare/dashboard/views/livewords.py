@@ -39,6 +39,7 @@ def live_bars(snapshot: Snapshot) -> dict[str, float]:
 
 
 _UNREACHED = {
+    "rate": say("no gateway answers"),
     "mirror": say("The gateway does not answer here; name it with --gateway."),
     "queue": NOTHING,
     "budget": NOTHING,

@@ -72,13 +72,13 @@ class RouteState:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A route on the overview."""
+    """A route on the overview. ``facts`` are (term, the answer, the numbers behind it)."""
 
     route: str
     badge: Badge
     lead: str
     details: str
-    facts: tuple[tuple[str, str], ...]
+    facts: tuple[tuple[str, str, str], ...]
     serving: Serving
     next: Next
 
@@ -86,6 +86,7 @@ class Card:
 _STATES = {
     "promote": (mark("{subject} is ready"), mark("{subject} are ready")),
     "reject": (mark("{subject} must not be switched"), mark("{subject} must not be switched")),
+    "more": (mark("{subject} needs more traffic"), mark("{subject} need more traffic")),
     "hold": (mark("{subject} is on hold"), mark("{subject} are on hold")),
     "none": (mark("{subject} has no verdict yet"), mark("{subject} have no verdict yet")),
 }
@@ -96,7 +97,7 @@ def headline(states: Sequence[RouteState]) -> str:
     """Return the state of everything in one sentence."""
     if not states:
         return say("No route is configured yet.")
-    counts = Counter(badge_for(state).tone for state in states)
+    counts = Counter("more" if only_waits(state) else badge_for(state).tone for state in states)
     if counts["none"] == len(states):
         return say("There is no verdict yet.")
     parts: list[str] = []
@@ -108,6 +109,14 @@ def headline(states: Sequence[RouteState]) -> str:
                 subject = f"{subject.capitalize()} {'feature' if count == 1 else 'features'}"
             parts.append(say(one if count == 1 else many, subject=subject, n=count))
     return say("{parts}.", parts=joined(", ", parts))
+
+
+def only_waits(state: RouteState) -> bool:
+    """Whether a hold has nothing against it but that pairs are missing."""
+    verdict = state.verdict
+    if verdict is None or verdict.decision is not Decision.HOLD or state.stale:
+        return False
+    return bool(verdict.more_pairs) and not verdict.findings and not failing_gates(verdict)
 
 
 def badge_for(state: RouteState) -> Badge:
@@ -192,24 +201,25 @@ def _nothing_judged(state: RouteState) -> str:
     return say("No request has been recorded yet.")
 
 
-def facts_of(state: RouteState) -> tuple[tuple[str, str], ...]:
-    """Return latency, outputs and coverage of the verdict in words."""
+def facts_of(state: RouteState) -> tuple[tuple[str, str, str], ...]:
+    """Return latency, outputs, errors and coverage of the verdict: each in words, then the numbers behind them."""
     verdict = state.verdict
     if verdict is None or not verdict.pairs:
         return ()
-    tail, latency, ratio = tail_words(verdict.latency), typical_words(verdict.latency), _ratio(verdict)
-    timed = joined(", ", (part for part in (latency, tail, ratio) if part))
-    facts = [(say("latency"), timed), (say("outputs"), outputs_of(verdict))]
-    if sum(verdict.classes.values()):
-        facts.append((say("over noise"), _over_noise(verdict)))
+    tail, typical = tail_words(verdict.latency), typical_words(verdict.latency)
+    facts: list[tuple[str, str, str]] = [
+        (say("latency"), typical, joined(" · ", (part for part in (_ratio(verdict), tail) if part)))
+    ]
+    above = say("over noise {amount}", amount=_over_noise(verdict)) if sum(verdict.classes.values()) else ""
+    facts.append((say("outputs"), outputs_of(verdict), above))
     failed = verdict.candidate_failed
     alone = say("{candidate} alone failed in {pairs}", candidate=verdict.candidate, pairs=plural(failed, "pair"))
-    facts.append((say("errors"), alone if failed else say("none")))
+    facts.append((say("errors"), alone if failed else say("none"), ""))
     covered = verdict.coverage.share
-    pairs = plural(verdict.pairs, "pair")
+    pairs = f"{verdict.pairs:,}"
     if covered is not None:
-        pairs = say("{pairs}, {share} of what was sampled is compared", pairs=pairs, share=share(covered))
-    facts.append((say("pairs"), pairs))
+        pairs = say("{n:,}, {share} of what was sampled", n=verdict.pairs, share=share(covered))
+    facts.append((say("pairs"), pairs, ""))
     return tuple(facts)
 
 
@@ -219,7 +229,7 @@ def _ratio(verdict: Verdict) -> str:
     if found.ratio is None:
         return ""
     low, high = (NOTHING if end is None else f"{end:.2f}" for end in (found.ratio_low, found.ratio_high))
-    return say("ratio {ratio:.2f} ({low} to {high})", ratio=found.ratio, low=low, high=high)
+    return say("median ratio {ratio:.2f} ({low} to {high})", ratio=found.ratio, low=low, high=high)
 
 
 def _over_noise(verdict: Verdict) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 
+from compare.dashboard.fields import Field, build_fields
 from compare.dashboard.texts import Text, mark_differences
 from compare.dashboard.views.timeline import Lane, lay_lanes
 from compare.dashboard.views.words import (
@@ -46,6 +47,7 @@ _NAMES = {
     "iou": say("overlap of the outlines (IoU)"),
     "alpha_mad": say("mean difference of alpha"),
     "band": say("judged as"),
+    "size_bytes": say("size, bytes"),
 }
 
 
@@ -96,7 +98,8 @@ class Neighbours:
 
 @dataclass(frozen=True, slots=True)
 class PairPage:
-    """Everything on the page. ``headers`` rows are (field, the value of each side)."""
+    """Everything on the page. ``headers`` rows are (field, the value of each side); ``fields`` is the tree of two JSON
+    documents; ``alpha`` says whether a picture may be transparent."""
 
     id: str
     route: str
@@ -117,6 +120,8 @@ class PairPage:
     tile: str
     full_width: int
     curl: str
+    fields: Field | None
+    alpha: bool
 
     @property
     def comparable(self) -> bool:
@@ -170,6 +175,8 @@ def build_pair_page(
         tile=_tile(measurement),
         full_width=sizes[0][0] if sizes else 0,
         curl=_curl(exchange),
+        fields=_fields_of(sides, tolerated=badge.tone == "promote"),
+        alpha=any(facts.picture is not None and facts.picture[0] != "JPEG" for facts in bodies.values()),
     )
 
 
@@ -245,7 +252,8 @@ def _say(measurement: Measurement | None, badge: Badge) -> tuple[str, tuple[str,
             "identical": say("Both answers are identical."),
             "equivalent": say("Both answers are the same within what this route tolerates."),
         }.get(badge.word, say("The answers are {word}.", word=badge.word)), ()
-    return _sentence(said[0]), tuple(_sentence(text) for text in said[1:])
+    head, _, tail = (said[0], "", "") if isinstance(said[0], Phrase) else said[0].partition(": ")
+    return _sentence(head), tuple(_sentence(text) for text in (tail, *said[1:]) if text)
 
 
 def _failure(leg: Leg) -> str:
@@ -307,6 +315,12 @@ def _texts_compared(sides: list[Side]) -> list[Side]:
     return [replace(side, text=text) for side, text in zip(sides, texts, strict=True)]
 
 
+def _fields_of(sides: Sequence[Side], *, tolerated: bool) -> Field | None:
+    if len(sides) != 2 or any(side.picture for side in sides):
+        return None
+    return build_fields(sides[0].text.json, sides[1].text.json, tolerated=tolerated)
+
+
 def _sizes(sides: Sequence[Side], bodies: dict[str, BodyFacts]) -> list[tuple[int, int]]:
     """Return (width, height) of each side that is a picture."""
     drawn = [bodies[side.role].picture for side in sides if side.picture]
@@ -331,7 +345,9 @@ def _numbers(measurement: Measurement | None, policy: Policy | None) -> tuple[tu
         kind = numbers.get("band", policy.kind.value)
         allowed = {each.name: getattr(policy.image, each.name) for each in fields(policy.image)}
         bands = {name: allowed.get(f"{kind}_{name}") for name in numbers}
-    return tuple((_NAMES.get(n, plain(n)), _against(n, value, bands.get(n))) for n, value in numbers.items())
+    return tuple(
+        (_NAMES.get(n, plain(n)), _against(n, value, bands.get(n))) for n, value in numbers.items() if value is not None
+    )
 
 
 def _against(name: str, value: object, band: object) -> str:

@@ -12,7 +12,7 @@ from compare.dashboard.views.pair import badge_of
 from compare.dashboard.views.words import Badge, moment
 from compare.facets import Wanted
 from compare.measurement import Measurement, OutputClass
-from compare.phrases import plain, say
+from compare.phrases import Phrase, plain, say
 from compare.results import BOTH_REFUSED, FAILED, NOT_COMPARED
 
 PAGE_SIZE = 24
@@ -94,11 +94,13 @@ class PairFilter:
 
 @dataclass(frozen=True, slots=True)
 class PairCard:
-    """A pair in the list. ``thumbs`` are the (role, name) of pictures that can be shown; ``query`` is its place."""
+    """A pair in the list: ``text`` and ``more`` say what is the matter with it. ``thumbs`` are the (role, name) of
+    pictures that can be shown; ``query`` is its place."""
 
     exchange_id: str
     badge: Badge
     text: str
+    more: str
     moment: str
     query: str
     thumbs: tuple[tuple[str, str], ...]
@@ -137,8 +139,9 @@ def count_shows(classes: Mapping[str, int]) -> Mapping[str, int]:
 def build_card(measurement: Measurement, query: str, thumbs: tuple[tuple[str, str], ...], note: str) -> PairCard:
     """Return the card of a pair: its class, what is the matter with it, when it was."""
     badge = badge_of(measurement)
-    text, at = _matter(measurement, badge), moment(measurement.received_at)
-    return PairCard(measurement.exchange_id, badge, text, at, query, thumbs, note)
+    matter, at = _matter(measurement, badge), moment(measurement.received_at)
+    text, _, more = (matter, "", "") if isinstance(matter, Phrase) else matter.partition(": ")
+    return PairCard(measurement.exchange_id, badge, text, more, at, query, thumbs, note)
 
 
 def _matter(measurement: Measurement, badge: Badge) -> str:

@@ -51,6 +51,10 @@ class RampView:
     moves: tuple[MoveRow, ...]
     actions: tuple[tuple[str, str, bool], ...]
 
+    @property
+    def moved(self) -> str:
+        return plural(len(self.moves), "move")
+
 
 def build_ramp(state: RampState | None) -> RampView | None:
     """Return the card of a route's ramp, ``None`` where the page knows none."""

@@ -53,6 +53,10 @@ def test_every_answer_carries_the_headers_that_keep_content_inert(client: httpx.
         assert headers["referrer-policy"] == "same-origin", path
         assert headers["content-security-policy"].startswith("default-src 'none'"), path
         assert "unsafe" not in headers["content-security-policy"], path
+        assert (
+            "script-src 'self';" in headers["content-security-policy"]
+            or "sandbox" in headers["content-security-policy"]
+        )
     assert client.get("/").headers["content-security-policy"] == PAGE_POLICY
     refused = httpx.get(site.url, headers={"host": "evil.example"})
     assert refused.headers["content-security-policy"] == PAGE_POLICY

@@ -64,7 +64,7 @@ def test_what_is_wrong_is_said(change: Mapping[str, object], place: str, said: s
 def test_a_gateway_that_does_not_answer_is_not_guessed_at() -> None:
     texts = live_texts(Snapshot(GatewayView(), {"r": Progress(10, 4)}))
     assert texts["mirror"].startswith("The gateway does not answer")
-    assert (texts["rate"], texts["queue"]) == ("–", "–")
+    assert (texts["rate"], texts["queue"]) == ("no gateway answers", "–")
     assert texts["job"] == "6 requests wait for the next comparison"
 
 

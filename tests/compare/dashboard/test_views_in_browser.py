@@ -24,6 +24,13 @@ def pair(browser: Browser, site: Site) -> Iterator[tuple[Page, Watch]]:
         yield page, watch
 
 
+def look_at_charts(page: Page) -> None:
+    """Bring one chart after the other into view, and wait until it is drawn."""
+    for chart in page.locator("[data-chart]").all():
+        chart.scroll_into_view_if_needed()
+        chart.locator("xpath=self::*[@data-drawn]").wait_for(timeout=60_000)  # no eval: the policy forbids it
+
+
 def pressed(page: Page) -> str:
     return page.inner_text('[data-mode][aria-pressed="true"]').split("\n")[0].strip()
 
@@ -121,6 +128,22 @@ def test_in_the_list_keys_open_a_view_of_a_pair_and_label_it(browser: Browser, s
         assert watch.complaints == []
 
 
+def test_charts_come_alive_in_view_with_the_numbers_of_the_server(browser: Browser, site: Site) -> None:
+    with watched(browser, 1280) as (page, watch):
+        asked: list[str] = []
+        page.on("request", lambda request: asked.append(urlsplit(request.url).path))
+        page.set_viewport_size({"width": 1280, "height": 300})
+        page.goto(f"{site.url}/routes/classify", wait_until="load")
+        assert not [path for path in asked if path.startswith("/plotly/")], "nothing of it before it is looked at"
+        look_at_charts(page)
+        assert page.evaluate("document.querySelector('.plot').data.at(-1).y.at(-1)") == 1
+        assert page.evaluate("document.querySelectorAll('.plot')[1].data[0].y.reduce((sum, n) => sum + n)") == 790
+        assert page.locator(".drawn:visible").count() == 0
+        assert watch.complaints == [], "the page's policy allows what plotly does"
+        page.emulate_media(media="print")
+        assert page.locator(".drawn:visible").count() == 2, "on paper the drawings stay"
+
+
 def test_live_numbers_come_without_a_reload(browser: Browser, site: Site) -> None:
     with watched(browser, 1280) as (page, watch):
         page.goto(site.url)
@@ -153,6 +176,8 @@ def test_axe_finds_no_serious_violation(browser: Browser, site: Site, width: int
         page.context.new_cdp_session(page).send("Page.setBypassCSP", {"enabled": True})  # for axe's own script
         for path in AXE_PAGES:
             page.goto(address(site, path), wait_until="load")
+            if path == "/routes/classify":
+                look_at_charts(page)
             found = axe.run(page).response["violations"]
             serious = [
                 (v["id"], [n["target"] for n in v["nodes"]][:3])
