@@ -21,7 +21,7 @@ from shadow.sampling import BURST
 from shadow.store.reader import Reader
 from tests.fakes.backend import Backend, Peer, Script, plain
 from tests.gateway.client import Answer, Client, encode
-from tests.gateway.harness import METHODS, Running, applied, one_route, running, with_route
+from tests.gateway.harness import METHODS, WAIT_S, Running, applied, one_route, running, with_route
 
 
 def stored(settings: Settings, folder: Path) -> Settings:
@@ -104,8 +104,11 @@ def test_a_request_under_way_is_in_flight(onprem: Backend, tmp_path: Path) -> No
 
 
 def test_a_client_that_left_is_skipped_or_recorded_and_never_forgotten(onprem: Backend, tmp_path: Path) -> None:
+    heads = threading.Semaphore(0)
+
     def script(peer: Peer) -> None:
-        peer.read_request()
+        peer.read_head()
+        heads.release()
         peer.wait_closed()
 
     with (
@@ -115,11 +118,11 @@ def test_a_client_that_left_is_skipped_or_recorded_and_never_forgotten(onprem: B
         gateway.client() as after_all_was_sent,
     ):
         in_the_middle.send(encode("POST", "/", [(b"Content-Length", b"9")]) + b"part")
-        assert cloud.wait_for(lambda: cloud.open_connections == 1)
+        assert heads.acquire(timeout=WAIT_S)
         in_the_middle.reset()
         assert cloud.wait_for(lambda: cloud.open_connections == 0)
         after_all_was_sent.send(encode("POST", "/", body=b"x"))
-        assert cloud.wait_requests(2)
+        assert heads.acquire(timeout=WAIT_S)
         after_all_was_sent.reset()
         account = settled(gateway, 2)
     assert account["skipped"] == {SkipReason.CLIENT_GONE: 1}

@@ -79,9 +79,9 @@ def test_pictures_stay_and_json_that_calls_itself_a_picture_does_not(media_type:
         (b"\xff\xfe broken", ""),
         (b"[" * 100_000, ""),
         (b'{"user": "me"}', "br"),
-        (gzip.compress(b'{"user": "me"}')[:-4], "gzip"),
-        (gzip.compress(b'{"user": "me"}') * 2, "gzip"),
-        (gzip.compress(b" " * (MAX_BYTES + 1)), "gzip"),
+        (gzip.compress(b'{"user": "me"}', mtime=0)[:-4], "gzip"),  # the time would be in the test's name
+        (gzip.compress(b'{"user": "me"}', mtime=0) * 2, "gzip"),
+        (gzip.compress(b" " * (MAX_BYTES + 1), mtime=0), "gzip"),
         (b" " * (MAX_BYTES + 1), ""),
     ],
 )
