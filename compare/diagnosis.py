@@ -14,7 +14,7 @@ TELLING = (
     "finish_reason",
     "empty_text", "language", "length", "choices", "dimensions", "not_finite", "top_label", "mask", "weaker_blur",
     "reencoding", "scores", "labels", "direction", "boxes", "tags", "events", "json_values", "text", "inside_mask",
-    "extra_region",
+    "perceptible", "extra_region",
 )  # fmt: skip
 """Codes from the most to the least telling: of two that fit equally many pairs the earlier is the cause."""
 

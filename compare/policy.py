@@ -96,8 +96,8 @@ class ImageBands:
     tile.
 
     Lossy pictures are judged by the lowest 32 x 32 tile of the SSIM map, which is blind to a cast over flat areas and
-    to very small damage: the signed colour bias of a tile and the worst 8 x 8 patch see those. docs/comparison.md says
-    why SSIMULACRA2 has no part.
+    to very small damage: the signed colour bias of a tile and the worst 8 x 8 patch see those. SSIMULACRA2 is asked
+    only where a route sets a limit; docs/comparison.md says why.
     """
 
     lossless_psnr_db: float = 45.0
@@ -106,7 +106,9 @@ class ImageBands:
     lossy_tile_ssim: float = 0.90
     lossy_tile_bias: float = 6.0
     lossy_patch_mae: float = 32.0
+    lossy_ssimulacra2: float | None = None
     restore_tile_ssim: float = 0.85
+    restore_ssimulacra2: float | None = None
     erase_inside_ssim: float = 0.50
     cutout_iou: float = 0.99
     cutout_alpha_mad: float = 0.005

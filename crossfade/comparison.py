@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
 
@@ -110,6 +111,7 @@ def judge(
     reader = open_reader(config)
     try:
         chosen = _choose(policies(config), routes, reader)
+        _check_packages(chosen)
         results = _run(reader, chosen, console, looking or Looking(), config.compare)
         console.print(render(results))
         now = datetime.now(UTC)
@@ -150,6 +152,14 @@ def _choose(known: Sequence[Policy], routes: Sequence[str], reader: Reader) -> l
         raise ConfigError(f"there is no route {', '.join(unknown)}; the config has {', '.join(names)}")
     runs = [_policy_of_run(known, route, reader) for route in routes if MARK in route]
     return [policy for policy in known if not routes or policy.route in routes] + runs
+
+
+def _check_packages(chosen: Sequence[Policy]) -> None:
+    """Raise ``ConfigError`` where a route asks for a measure that is not installed."""
+    for policy in chosen:
+        asked = (policy.image.lossy_ssimulacra2, policy.image.restore_ssimulacra2) != (None, None)
+        if asked and find_spec("ssimulacra2") is None:
+            raise ConfigError(f"route {policy.route} asks for SSIMULACRA2: pip install 'crossfade[perceptual]'")
 
 
 def _policy_of_run(known: Sequence[Policy], route: str, reader: Reader) -> Policy:

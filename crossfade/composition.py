@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from compare.plan import Plan
-from compare.policy import JsonRule, Kind, Margins, Policy, RuleName
+from compare.policy import ImageBands, JsonRule, Kind, Margins, Policy, RuleName
 from crossfade.config.backends import BackendConfig
 from crossfade.config.limits import CallerConfig, ConcurrencyConfig, LimitConfig
 from crossfade.config.loading import ConfigError, load_config
@@ -167,6 +167,7 @@ def _policy(config: Config, route: RouteConfig) -> Policy:
         value_path=rule.value_path,
         min_similarity=rule.min_similarity,
         score_tolerance=rule.score_tolerance,
+        image=ImageBands(**rule.image.model_dump()),
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
 import numpy as np
 
+from compare.kernels.perceptual import can_score, ssimulacra2
 from compare.kernels.pixels import LOSSLESS_FORMATS, Picture, Pixels, Undecodable, decode, decode_frames
 from compare.kernels.probes import diagnose
 from compare.kernels.scores import Scores, score
@@ -123,9 +123,30 @@ def compare_pictures(pictures: Pictures, bands: ImageBands, band: BandName | Non
     alpha_differs = pictures.baseline.has_alpha != pictures.candidate.has_alpha
     fits = within(scores, bands, name) and not (alpha_differs and bool((a[..., 3] != b[..., 3]).any()))
     numbers = describe(scores, name)
-    if fits:
-        return Judgement(OutputClass.EQUIVALENT, numbers)
-    return Judgement(OutputClass.DIFFERENT, numbers, _explain(pictures, scores))
+    seen, note = _ask_people(a, b, bands, name, numbers)
+    if fits and not seen:
+        return Judgement(OutputClass.EQUIVALENT, numbers, note=note)
+    return Judgement(OutputClass.DIFFERENT, numbers, (*seen, *_explain(pictures, scores)), note=note)
+
+
+def _ask_people(
+    a: Pixels, b: Pixels, bands: ImageBands, name: BandName, numbers: dict[str, Number]
+) -> tuple[tuple[Diagnosis, ...], str]:
+    """Put the SSIMULACRA2 score among the numbers where the band has a limit for it; say when it is below, or that
+    this picture cannot be scored and is judged by its tiles alone."""
+    limit = {"lossy": bands.lossy_ssimulacra2, "restore": bands.restore_ssimulacra2}.get(name)
+    if limit is None:
+        return (), ""
+    if not can_score(a):
+        return (), say("too small or too large for SSIMULACRA2: judged by its tiles alone")
+    found = ssimulacra2(a, b)
+    numbers["ssimulacra2"] = round(found, 1)
+    if found >= limit:
+        return (), ""
+    words = say(
+        "people would see the difference: SSIMULACRA2 {found:.0f}, at least {limit:.0f} asked", found=found, limit=limit
+    )
+    return (Diagnosis("perceptible", words),), ""
 
 
 def _explain(pictures: Pictures, scores: Scores) -> tuple[Diagnosis, ...]:
@@ -192,7 +213,7 @@ def within(scores: Scores, bands: ImageBands, name: BandName) -> bool:
     )
 
 
-def describe(scores: Scores, band: str) -> Mapping[str, Number]:
+def describe(scores: Scores, band: str) -> dict[str, Number]:
     """Return the numbers by name, rounded to what can be told apart."""
     return {
         "band": band,

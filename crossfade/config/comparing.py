@@ -17,6 +17,9 @@ RuleName = Literal[
 ]  # fmt: skip
 JsonPath = Annotated[str, Field(pattern=r"^[^\s]+$", max_length=200)]
 Share = Annotated[float, Field(gt=0, le=1)]
+Levels = Annotated[float, Field(ge=0, le=255)]
+Perceived = Annotated[float, Field(gt=0, le=100)] | None
+_PERCEIVED = "left out: not asked (needs crossfade[perceptual], about a second a picture)"
 
 
 class ComparisonConfig(Section):
@@ -51,6 +54,29 @@ class JsonRuleConfig(Section):
     min_similarity: Share = Field(0.8, description="for text: the least chrF")
 
 
+class PictureBands(Section):
+    """What still counts as the same picture. ``lossless`` when both sides send PNG, BMP, TIFF or GIF; ``lossy`` else;
+    ``restore`` for that kind."""
+
+    lossless_psnr_db: Annotated[float, Field(ge=0)] = Field(45.0, description="the least PSNR, decibels")
+    lossless_tile_mae: Levels = Field(2.0, description="the most mean error of a 32 x 32 tile, levels")
+    lossless_patch_mae: Levels = Field(8.0, description="the most mean error of an 8 x 8 patch, levels")
+    lossy_tile_ssim: Share = Field(0.90, description="the least SSIM of a tile")
+    lossy_tile_bias: Levels = Field(6.0, description="the most colour cast of a tile, levels")
+    lossy_patch_mae: Levels = Field(32.0, description="the most mean error of an 8 x 8 patch, levels")
+    lossy_ssimulacra2: Perceived = Field(None, description=f"the least SSIMULACRA2, such as 85; {_PERCEIVED}")
+    restore_tile_ssim: Share = Field(0.85, description="the least SSIM of a tile")
+    restore_ssimulacra2: Perceived = Field(None, description=f"the least SSIMULACRA2, such as 80; {_PERCEIVED}")
+    erase_inside_ssim: Share = Field(0.50, description="the least SSIM of a tile inside of the mask")
+    cutout_iou: Share = Field(0.99, description="the least overlap of the outlines")
+    cutout_alpha_mad: Share = Field(0.005, description="the most mean difference of alpha, as a share")
+    cutout_psnr_db: Annotated[float, Field(ge=0)] = Field(
+        40.0, description="the least PSNR on any background, decibels"
+    )
+    cutout_tile_mae: Levels = Field(4.0, description="the most mean error of a tile on any background, levels")
+    face_iou: Share = Field(0.5, description="from which overlap on two blurred regions are the same face")
+
+
 class CompareConfig(Section):
     """What a route must show before it may move. Margins are shares of requests (0.01 = 1 %) except latency_ratio."""
 
@@ -76,6 +102,7 @@ class CompareConfig(Section):
     )
     min_similarity: Share = Field(0.8, description="of texts and chats: the least chrF that still counts as the same")
     score_tolerance: Annotated[float, Field(ge=0)] = Field(0.01, description="how far two class scores may be apart")
+    image: PictureBands = Field(PictureBands(), description="for pictures: what still counts as the same")
     random_outputs: bool = Field(False, description="the model never answers the same bytes twice")
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from compare.policy import JsonRule, Kind, RuleName
+from compare.policy import ImageBands, JsonRule, Kind, RuleName
 from crossfade.composition import policies
 from crossfade.config.loading import ConfigError, load_config
 
@@ -74,3 +74,12 @@ def test_every_kind_and_rule_can_be_configured(tmp_path: Path) -> None:
     for rule in RuleName:
         made = policies(load_config(configured(tmp_path, f"rules: [{{path: a, rule: {rule}}}]")))[0]
         assert made.json_rules[0].rule is rule
+
+
+def test_the_picture_bands_of_the_config_are_those_of_the_kernel(tmp_path: Path) -> None:
+    (usual,) = policies(load_config(configured(tmp_path, "kind: image")))
+    assert usual.image == ImageBands()
+    (changed,) = policies(load_config(configured(tmp_path, "image: {lossy_tile_ssim: 0.75, restore_ssimulacra2: 80}")))
+    assert changed.image == ImageBands(lossy_tile_ssim=0.75, restore_ssimulacra2=80)
+    with pytest.raises(ConfigError, match=r"lossy_tile_sim: unknown key; did you mean lossy_tile_ssim"):
+        load_config(configured(tmp_path, "image: {lossy_tile_sim: 0.75}"))

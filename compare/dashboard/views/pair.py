@@ -34,11 +34,12 @@ NO_BODY = say("No body came.")
 _NOT_AGAIN = frozenset({"host", "content-length", "transfer-encoding", "connection", "expect", "te", "upgrade"})
 _OUTLINES = {Kind.FACE_BLUR: say("blurred regions"), Kind.ERASE: say("mask")}
 """What can be drawn over the pictures of a route."""
-_MORE_IS_BETTER = ("psnr_db", "ssim", "iou")
+_MORE_IS_BETTER = ("psnr_db", "ssim", "ssimulacra2", "iou")
 _NAMES = {
     "psnr_db": say("PSNR, dB"),
     "ssim": say("SSIM of the whole"),
     "tile_ssim": say("SSIM of the lowest tile"),
+    "ssimulacra2": say("SSIMULACRA2, 100 is the same"),
     "tile_mae": say("error of the worst tile"),
     "tile_bias": say("colour cast, worst tile"),
     "patch_mae": say("error, worst 8 x 8 patch"),
