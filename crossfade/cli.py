@@ -275,7 +275,8 @@ def config_check(config: ConfigOption = DEFAULT_CONFIG) -> None:
 
     with faults_as_usage():
         loaded = load_checked(config, os.environ)
-    typer.echo(f"{config}: valid; {len(loaded.backends)} backends, {len(loaded.routes)} routes")
+    routes = f"{len(loaded.routes)} route" + ("s" if len(loaded.routes) != 1 else "")
+    typer.echo(f"{config}: valid; {len(loaded.backends)} backends, {routes}")
 
 
 @config_app.command("schema")

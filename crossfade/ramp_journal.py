@@ -41,7 +41,7 @@ class RampJournal:
     def note(self, move: Move) -> None:
         """Append a move and wait until it is on the disk. Raises ``OSError``."""
         with self._locked(), open(self.path, "a", encoding="utf-8", opener=_private) as file:
-            file.write(_to_line(move))
+            file.write(_to_line(move) if self._ends_whole() else "\n" + _to_line(move))
             file.flush()
             os.fsync(file.fileno())
 
@@ -75,6 +75,10 @@ class RampJournal:
             self.drop(found)
         return found
 
+    def _ends_whole(self) -> bool:
+        """Whether the last line is whole, so that the next begins a line of its own."""
+        return self.path.read_bytes()[-1:] in (b"", b"\n")
+
     @contextmanager
     def _locked(self) -> Iterator[None]:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +92,8 @@ def _private(path: str, flags: int) -> int:
 
 
 def _to_line(move: Move) -> str:
-    return json.dumps({**asdict(move), "at": move.at.isoformat()}, ensure_ascii=False) + "\n"
+    """Return a move as one line. ASCII, as a name may hold what ends a line (U+0085, U+2028)."""
+    return json.dumps({**asdict(move), "at": move.at.isoformat()}) + "\n"
 
 
 def _from_line(line: str) -> Move | None:

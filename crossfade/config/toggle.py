@@ -51,10 +51,12 @@ def parse_split(words: Sequence[str], pair: tuple[str, str]) -> dict[str, int]:
         if not equals and len(words) > 1:
             raise ValueError(f"give every backend a percent, such as {name}=5")
         split[name] = int(percent.rstrip("%")) if equals else 100
+    if max(split.values()) > 100:
+        raise ValueError("a percent is at most 100")
     if len(split) == 1:
         other = pair[1] if pair[0] in split else pair[0]
         split[other] = 100 - sum(split.values())
-    if sum(split.values()) != 100 or min(split.values()) < 0:
+    if sum(split.values()) != 100:
         raise ValueError(f"the percents must sum to 100, not {sum(split.values())}")
     return {name: split[name] for name in pair if split[name]}
 

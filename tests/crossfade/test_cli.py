@@ -119,7 +119,7 @@ def test_the_schema_describes_every_key_that_is_accepted() -> None:
 
 
 def test_check_says_valid_or_what_is_wrong(config: Path) -> None:
-    assert run("config", "check", "--config", str(config)) == (0, f"{config}: valid; 2 backends, 1 routes\n")
+    assert run("config", "check", "--config", str(config)) == (0, f"{config}: valid; 2 backends, 1 route\n")
     config.write_text(GOOD.replace("latency_slo_s", "latency_slo"))
     code, output = run("config", "check", "--config", str(config))
     assert code == 2

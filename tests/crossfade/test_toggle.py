@@ -83,7 +83,7 @@ def test_a_merge_key_is_refused_with_a_sentence(path: Path) -> None:
         ("remove-backgrund", ["cloud"], "there is no route remove-backgrund; the config has remove-background"),
         ("remove-background", ["mars"], "mars is no backend of this route; it has cloud and onprem"),
         ("remove-background", ["cloud=60", "onprem=50"], "must sum to 100, not 110"),
-        ("remove-background", ["onprem=120"], "must sum to 100"),
+        ("remove-background", ["onprem=120"], "at most 100"),
         ("remove-background", ["onprem=-5"], "no whole percent"),
         ("remove-background", ["onprem=5", "onprem=6"], "named twice"),
         ("remove-background", ["onprem", "cloud=5"], "give every backend a percent"),
