@@ -19,6 +19,7 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
+from compare.phrases import as_fields, from_stored
 from compare.ramp import Phase
 from compare.rampbook import Move, RampBook
 
@@ -93,13 +94,14 @@ def _private(path: str, flags: int) -> int:
 
 def _to_line(move: Move) -> str:
     """Return a move as one line. ASCII, as a name may hold what ends a line (U+0085, U+2028)."""
-    return json.dumps({**asdict(move), "at": move.at.isoformat()}) + "\n"
+    return json.dumps({**asdict(move, dict_factory=as_fields), "at": move.at.isoformat()}) + "\n"
 
 
 def _from_line(line: str) -> Move | None:
     try:
         raw = json.loads(line)
-        return Move(**{**raw, "at": datetime.fromisoformat(raw["at"]), "phase": Phase(raw["phase"])})
+        read = {"at": datetime.fromisoformat(raw["at"]), "phase": Phase(raw["phase"])}
+        return Move(**{**raw, **read, "reason": from_stored(raw["reason"])})
     except (ValueError, TypeError, KeyError):
         log.exception("a line of the ramp's journal is no move: %s", line[:300])
         return None
