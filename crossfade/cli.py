@@ -79,7 +79,7 @@ def demo(
         from crossfade.demo.run import Plan, picture_counts, run_demo
 
     if fault == "list":
-        typer.echo("\n".join(f"{route}:{name:14} {text}" for (route, name), text in sorted(FAULTS.items())))
+        typer.echo("\n".join(f"{f'{route}:{name}':32} {text}" for (route, name), text in sorted(FAULTS.items())))
         return
     with faults_as_usage():
         chosen = parse_fault(fault) if fault else None
