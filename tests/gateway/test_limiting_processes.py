@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import signal
 import struct
 import subprocess
@@ -13,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from tests.fakes.backend import Backend, answering, plain
@@ -80,7 +80,7 @@ class Load:
     def idle_s(self) -> float:
         """How long the machine let nobody ask, in all: pauses of which each is longer than saturation has any."""
         times = sorted(self.answered_at)
-        return sum(gap for gap in map(operator.sub, times[1:], times) if gap > LONGEST_PAUSE_S)
+        return sum(gap for gap in (b - a for a, b in pairwise(times)) if gap > LONGEST_PAUSE_S)
 
 
 def entries(admin: Any, seen: set[tuple[float, float]]) -> None:
