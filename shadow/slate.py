@@ -191,7 +191,7 @@ class SlateFolder:
             return None
         try:
             run_id, routes = _read(os.pread(lock, _SIZE_BYTES, 0))
-        except (ValueError, KeyError, TypeError, struct.error):  # its run was killed before it had counted anything
+        except (ValueError, LookupError, TypeError, struct.error):  # its run was killed before it had counted anything
             path.unlink(missing_ok=True)
             os.close(lock)
             return None

@@ -161,8 +161,12 @@ class Worker:
             return
         # Before it is loaded: answers of other calls reserve from the same budget meanwhile.
         while not self._budget.try_reserve(entry.parcel.size_bytes):
+            if self.stopping:
+                await self._stream.give_back(self._name, entry)
+                return
             self._changed.clear()
-            await self._changed.wait()
+            with suppress(TimeoutError):  # the disk may free room without a word to us
+                await asyncio.wait_for(self._changed.wait(), REST_S)
         held_bytes = 0
         try:
             unpacked = await asyncio.to_thread(unpack, entry.parcel, self._parts)

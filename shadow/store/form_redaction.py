@@ -22,7 +22,6 @@ REDACTED_FIELD = b"[redacted]"
 FORM, URLENCODED = "multipart/form-data", "application/x-www-form-urlencoded"
 
 _NAME = re.compile(rb"(?:^|;)\s*name(\*[^=;]*)?\s*=", re.IGNORECASE)
-_PAIR = re.compile(rb"([^=&;]*)=([^&;]*)")
 
 
 @dataclass(slots=True)
@@ -50,7 +49,7 @@ def redact_form(content: bytes, media_type: str, encoding: str, names: Sequence[
     wanted = frozenset(name.casefold() for name in names)
     match kind_of(media_type):
         case "application/x-www-form-urlencoded":
-            redacted = _PAIR.sub(lambda pair: _covered_pair(pair, wanted), plain)
+            redacted = b"&".join(_covered_pair(pair, wanted) for pair in plain.split(b"&"))
             return content if redacted == plain else redacted
         case "multipart/form-data":
             return _redact_multipart(plain, media_type, wanted) or content
@@ -58,9 +57,20 @@ def redact_form(content: bytes, media_type: str, encoding: str, names: Sequence[
             raise Unreadable(other)
 
 
-def _covered_pair(pair: re.Match[bytes], wanted: frozenset[str]) -> bytes:
-    name = unquote_to_bytes(pair[1].replace(b"+", b" "))
-    return pair[1] + b"=" + REDACTED_FIELD if _text(name) in wanted else pair[0]
+def holds_json(content: bytes, encoding: str) -> bool:
+    """Whether what is called a form is JSON: so it is where a client names no type. Raises ``Unreadable``."""
+    return decompress(content, encoding.strip().lower()).lstrip()[:1] in (b"{", b"[")
+
+
+def _covered_pair(pair: bytes, wanted: frozenset[str]) -> bytes:
+    """Cover from the value of a named field on. Some readers end a pair at a semicolon, others do not: it may begin a
+    named field, and never ends one."""
+    pieces = pair.split(b";")
+    for number, piece in enumerate(pieces):
+        name, equals, _ = piece.partition(b"=")
+        if equals and _text(unquote_to_bytes(name.replace(b"+", b" "))) in wanted:
+            return b";".join([*pieces[:number], name + b"=" + REDACTED_FIELD])
+    return pair
 
 
 def _redact_multipart(plain: bytes, media_type: str, wanted: frozenset[str]) -> bytes | None:

@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from shadow.exchange import Body, Exchange, Headers, Observation
 from shadow.rule import is_secret
-from shadow.store.form_redaction import is_form, redact_form
+from shadow.store.form_redaction import holds_json, is_form, redact_form
 from shadow.store.json_redaction import MAX_BYTES, Unreadable, is_binary, parse_path, redact_content
 
 REDACTED = b"[redacted]"
@@ -40,9 +40,15 @@ def redact(
 
     request = exchange.request
 
+    def form(media_type: str, encoding: str, content: bytes) -> bytes:
+        plain = content
+        if steps and holds_json(content, encoding):
+            plain = redact_content(content, media_type, encoding, steps)
+        return redact_form(plain, media_type, encoding if plain is content else "", form_fields)
+
     def content(body: Body) -> Body:
         if form_fields and is_form(body.media_type, next(iter(body), b"")):
-            return _redact_body(body, lambda content: redact_form(content, *_labels(body), form_fields))
+            return _redact_body(body, partial(form, *_labels(body)))
         if steps and not is_binary(body.media_type, next(iter(body), b"")):
             return _redact_body(body, lambda content: redact_content(content, *_labels(body), steps))
         return body

@@ -124,3 +124,18 @@ def test_pictures_and_json_are_no_forms() -> None:
     for content, media_type in [(b"\x89PNG", "image/png"), (b'{"email": 1}', "application/json"), (b"", "")]:
         exchange = exchange_of(body=body_of(content, media_type=media_type))
         assert redact(exchange, form_fields=["email"]).request.body is exchange.request.body
+
+
+def test_a_semicolon_neither_ends_a_named_field_nor_hides_one() -> None:
+    found = redact_form(b"a=1;password=x;y&password=abc;def&b=2;c", URLENCODED, "", ["password"])
+    assert found == b"a=1;password=[redacted]&password=[redacted]&b=2;c"
+
+
+@pytest.mark.parametrize("encoding", ["", "gzip"])
+def test_json_that_is_called_a_form_is_redacted_by_its_paths_too(encoding: str) -> None:
+    content = b' {"user": {"email": "anna@example.org"}, "size": 3}'
+    sent = gzip.compress(content, mtime=0) if encoding else content
+    exchange = exchange_of(body=body_of(sent, media_type=URLENCODED, content_encoding=encoding))
+    kept = redact(exchange, frozenset(), json_paths=["user.email"], form_fields=["password"]).request.body
+    assert b"anna" not in b"".join(kept)
+    assert b'"size"' in b"".join(kept)
