@@ -6,6 +6,8 @@ redirect) that is a mismatch of its own; where neither has, there is nothing to 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from compare.kernels.cutout import judge_cutout
 from compare.kernels.erase import judge_erase
 from compare.kernels.events import judge_chat, judge_events
@@ -14,15 +16,15 @@ from compare.kernels.form import request_mask, request_picture
 from compare.kernels.image import judge_image
 from compare.kernels.json_kernel import judge_json
 from compare.kernels.material import Answer, Question
+from compare.kernels.multipart import answer_parts, boundary_of
 from compare.kernels.pixels import read_orientation
-from compare.kernels.structured import judge_structured
+from compare.kernels.sniffing import is_for_machines, is_json_lines, kinds_of
+from compare.kernels.structured import judge_structured, worst_of
 from compare.kernels.text import judge_text
 from compare.measurement import Critical, Diagnosis, Judgement, OutputClass
-from compare.phrases import mark, say
+from compare.phrases import joined, mark, plain, say
 from compare.policy import Kind, Policy
 
-_MAGIC = (b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\x00", b"MM\x00*")
-_TEXTUAL = ("application/xml", "application/javascript", "application/x-ndjson", "application/yaml")
 _STRUCTURED = frozenset({Kind.CLASSIFICATION, Kind.EMBEDDING, Kind.TAGS, Kind.BOXES})
 
 
@@ -52,8 +54,12 @@ def judge(question: Question, baseline: Answer, candidate: Answer, policy: Polic
     if early is not None:
         return early
     orientation = request_orientation(question)
-    kind = policy.kind if policy.kind is not Kind.AUTO else _kind_of(baseline)
-    result = _judge_bodies(kind, question, baseline, candidate, policy, orientation)
+    kinds = (policy.kind, policy.kind) if policy.kind is not Kind.AUTO else kinds_of(baseline, candidate, policy)
+    kind = kinds[0]
+    result = _judge_bodies(kinds, question, baseline, candidate, policy, orientation)
+    if baseline.kind != candidate.kind and result.output_class is not None and not result.output_class.mismatch:
+        words = say("Content-Type {new!r} against {old!r}", new=candidate.kind[:60], old=baseline.kind[:60])
+        result = replace(result, note=joined("; ", filter(None, (result.note, words))))
     if (
         (kind in _STRUCTURED or kind is Kind.JSON)
         and result.output_class is OutputClass.DIFFERENT
@@ -61,30 +67,23 @@ def judge(question: Question, baseline: Answer, candidate: Answer, policy: Polic
     ):
         source = mark("the candidate may ignore the EXIF orientation tag: the request's picture carries {tag}")
         hint = Diagnosis("orientation_ignored", say(source, tag=orientation))
-        return Judgement(result.output_class, result.numbers, (hint, *result.diagnoses), result.critical, result.note)
+        return replace(result, diagnoses=(hint, *result.diagnoses))
     return result
 
 
-def _kind_of(answer: Answer) -> Kind:
-    data = answer.data
-    if data.startswith(_MAGIC) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP") or data[4:12] == b"ftypavif":
-        return Kind.IMAGE
-    if answer.kind == "application/json" or answer.kind.endswith("+json"):
-        return Kind.JSON
-    if answer.is_event_stream:
-        return Kind.EVENTS
-    if answer.kind.startswith("text/") or answer.kind.endswith("+xml") or answer.kind in _TEXTUAL:
-        return Kind.TEXT
-    return Kind.BYTES
-
-
 def _judge_bodies(
-    kind: Kind, question: Question, baseline: Answer, candidate: Answer, policy: Policy, orientation: int | None
+    kinds: tuple[Kind, Kind],
+    question: Question,
+    baseline: Answer,
+    candidate: Answer,
+    policy: Policy,
+    orientation: int | None,
 ) -> Judgement:
     old, new, bands = baseline.data, candidate.data, policy.image
     if old == new:
         return Judgement(OutputClass.IDENTICAL, {"size_bytes": len(old)})
-    if policy.kind is Kind.AUTO and (other := _kind_of(candidate)) is not kind and Kind.BYTES not in (kind, other):
+    kind, other = kinds
+    if other is not kind and Kind.BYTES not in kinds:
         source = mark("the candidate answers {new} where the baseline answers {old}")
         words = Diagnosis("type", say(source, new=other.value, old=kind.value))
         return Judgement(OutputClass.BROKEN, diagnoses=(words,), critical=Critical.BROKEN_SCHEMA)
@@ -98,18 +97,44 @@ def _judge_bodies(
         case Kind.ERASE:
             return judge_erase(request_mask(question), old, new, bands, orientation)
         case Kind.JSON:
-            return judge_json(old, new, policy)
+            return judge_json(old, new, policy, lines=is_json_lines(baseline) and is_json_lines(candidate))
         case Kind.EVENTS:
             return judge_events(baseline, candidate, policy)
         case Kind.CHAT:
             return judge_chat(baseline, candidate, policy)
         case Kind.TEXT:
-            found = judge_text((old, baseline.media_type), (new, candidate.media_type), policy)
+            exact = policy.kind is Kind.AUTO and is_for_machines(baseline)
+            asked = replace(policy, min_similarity=1.0) if exact else policy
+            found = judge_text((old, baseline.media_type), (new, candidate.media_type), asked)
             return judge_bytes(old, new) if found is None else found
         case _ if kind in _STRUCTURED:
             return judge_structured(kind, old, new, policy)
         case _:
-            return judge_bytes(old, new)
+            return _judge_parts(question, baseline, candidate, policy)
+
+
+def _judge_parts(question: Question, baseline: Answer, candidate: Answer, policy: Policy) -> Judgement:
+    """Compare two multipart answers part by part; anything else, and a route that is of bytes, as bytes."""
+    old, new = (answer_parts(side) if policy.kind is Kind.AUTO else None for side in (baseline, candidate))
+    if old is None and new is None:
+        return judge_bytes(baseline.data, candidate.data)
+    if old is None or new is None:
+        side = "candidate" if new is None else "baseline"
+        words = Diagnosis("parts", say("the {side}'s answer does not have whole parts as the other", side=plain(side)))
+        critical = Critical.UNDECODABLE if new is None else None
+        return Judgement(OutputClass.BROKEN, diagnoses=(words,), critical=critical)
+    if len(old) != len(new):
+        words = Diagnosis("parts", say("{n} parts where the baseline has {old}", n=len(new), old=len(old)))
+        return Judgement(OutputClass.BROKEN, diagnoses=(words,), critical=Critical.BROKEN_SCHEMA)
+    found = [judge(question, _leaf(a), _leaf(b), policy) for a, b in zip(old, new, strict=True)]
+    worst = worst_of(found)
+    unjudged = next((one for one in found if one.output_class is None), None)
+    return worst if unjudged is None or (worst.output_class and worst.output_class.mismatch) else unjudged
+
+
+def _leaf(part: Answer) -> Answer:
+    """Return a part; one that has parts itself without its type, so that it is compared by its bytes."""
+    return replace(part, media_type="") if boundary_of(part.media_type) else part
 
 
 def judge_bytes(baseline: bytes, candidate: bytes) -> Judgement:

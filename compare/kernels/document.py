@@ -1,7 +1,8 @@
 """Parse JSON exactly and within bounds (RFC 8259): numbers are never floats, duplicate keys and a BOM are seen.
 
 Fixed rules: integers of any length are exact; 1, 1.0 and 1e0 are equal with a note of the type; NaN equals NaN and
-infinities themselves although RFC 8259 has neither; a duplicate key is a difference from a document without it.
+infinities themselves although RFC 8259 has neither; a duplicate key is a difference from a document without it or with
+another value under it. A text of many documents (JSON lines, RFC 7464) is a list of them.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ _OUT_OF_RANGE = "a number is out of range"
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A parsed value: dict, list, str, int, Decimal, bool, None. ``flags`` name what was odd about the text."""
+    """A parsed value: dict, list, str, int, Decimal, bool, None. ``flags`` name what was odd about the text.
+
+    ``hidden`` are the members that a later one of the same key took the place of, in their order."""
 
     value: Any
     flags: frozenset[str] = field(default_factory=frozenset)
-    duplicate_keys: tuple[str, ...] = ()
+    hidden: tuple[tuple[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ def parse(data: bytes, max_bytes: int, max_depth: int) -> Document | Unparsable:
     """Return the document or why not. Never raises on input; time is linear in ``max_bytes``."""
     if len(data) > max_bytes:
         return Unparsable(say("{n} bytes are more than {most}", n=len(data), most=max_bytes), too_large=True)
-    flags, duplicates = set[str](), list[str]()
+    flags, hidden = set[str](), list[tuple[str, Any]]()
     if data.startswith(b"\xef\xbb\xbf"):
         flags.add("byte order mark")
     try:
@@ -48,15 +51,32 @@ def parse(data: bytes, max_bytes: int, max_depth: int) -> Document | Unparsable:
             parse_int=_integer,
             parse_float=_decimal,
             parse_constant=_constant(flags),
-            object_pairs_hook=_object(duplicates),
+            object_pairs_hook=_object(hidden),
         )
     except RecursionError:
         return Unparsable(say("nested too deeply"), too_large=True)
     except ValueError as error:
         return Unparsable(_why(error))
-    if depth_beyond(value, max_depth):
+    if any(depth_beyond(side, max_depth) for side in (value, *(shadowed for _, shadowed in hidden))):
         return Unparsable(say("nested deeper than {most}", most=max_depth), too_large=True)
-    return Document(value, frozenset(flags), tuple(duplicates[:20]))
+    return Document(value, frozenset(flags), tuple(hidden))
+
+
+def parse_lines(data: bytes, max_bytes: int, max_depth: int) -> Document | Unparsable:
+    """Return the documents of a text that has one on each line, as one list, or why not. Empty lines and the record
+    separators of RFC 7464 are passed over."""
+    if len(data) > max_bytes:
+        return Unparsable(say("{n} bytes are more than {most}", n=len(data), most=max_bytes), too_large=True)
+    found = list[Document]()
+    for number, line in enumerate(data.split(b"\n"), 1):
+        text = line.strip(b"\x1e \t\r")
+        document = parse(text, max_bytes, max_depth - 1) if text else None
+        if isinstance(document, Unparsable):
+            return Unparsable(say("line {n}: {why}", n=number, why=document.why), document.too_large)
+        if document is not None:
+            found.append(document)
+    hidden = tuple(member for document in found for member in document.hidden)
+    return Document([d.value for d in found], frozenset[str]().union(*(d.flags for d in found)), hidden)
 
 
 def _why(error: ValueError) -> Phrase:
@@ -88,12 +108,12 @@ def _constant(flags: set[str]) -> Callable[[str], Decimal]:
     return convert
 
 
-def _object(duplicates: list[str]) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+def _object(hidden: list[tuple[str, Any]]) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
     def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         result = dict(pairs)
         if len(result) != len(pairs):
-            seen: set[str] = set()
-            duplicates.extend(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+            last = {key: place for place, (key, _) in enumerate(pairs)}
+            hidden.extend(pair for place, pair in enumerate(pairs) if last[pair[0]] != place)
         return result
 
     return build

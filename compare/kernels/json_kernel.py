@@ -12,18 +12,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from typing import Any
 
-from compare.kernels.document import Document, Unparsable, parse
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_bipartite_matching
+
+from compare.kernels.document import Document, Unparsable, parse, parse_lines
 from compare.kernels.json_rules import QUIET, TOLERANCES, canonical, is_number, same_items
 from compare.measurement import PATH, UNMATCHED, Critical, Diagnosis, Judgement, Number, OutputClass
 from compare.phrases import Phrase, joined, mark, plain, say
 from compare.policy import JsonRule, Policy, RuleName
 
 _KEPT = 10
+_MOST_MATCHED = 100
 _SCHEMA_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]{0,63}")
 
 
@@ -38,6 +43,15 @@ class _Walk:
     used: set[str] = field(default_factory=set)
     ignored: int = 0
     tolerated: int = 0
+
+    def below(self, path: str, *names: RuleName) -> dict[str, JsonRule]:
+        """Return the rules of places inside of the one at ``path``, those of these names where there are any."""
+        starts = (f"{path}.", f"{path}[*]") if path else ("",)
+        return {
+            inner: rule
+            for inner, rule in self.rules.items()
+            if inner != path and inner.startswith(starts) and (not names or rule.rule in names)
+        }
 
     def differ(self, path: str, words: Phrase) -> None:
         """Count a difference. ``path`` is the one that is told."""
@@ -78,26 +92,39 @@ def _join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def judge_json(baseline: bytes, candidate: bytes, policy: Policy, rules: Sequence[JsonRule] | None = None) -> Judgement:
-    """Compare two JSON bodies by the policy's rules (or ``rules`` instead)."""
-    documents = parse_both(baseline, candidate, policy)
+def judge_json(baseline: bytes, candidate: bytes, policy: Policy, *, lines: bool = False) -> Judgement:
+    """Compare two JSON bodies by the policy's rules. With ``lines`` each has a document on every line and is taken for
+    the list of them."""
+    documents = parse_both(baseline, candidate, policy, lines=lines)
     if isinstance(documents, Judgement):
         return documents
     old, new = documents
-    walk = _Walk({rule.path: rule for rule in (policy.json_rules if rules is None else rules)})
+    walk = _Walk({rule.path: rule for rule in policy.json_rules})
     with localcontext(QUIET):
-        _compare(walk, old.value, new.value)
-    if old.duplicate_keys != new.duplicate_keys:
-        counts = {"old": len(old.duplicate_keys), "new": len(new.duplicate_keys)}
-        walk.differ("", say("duplicate keys: {old} against {new}", **counts))
+        compare_values(walk, _Place(), old.value, new.value)
+    if old.hidden or new.hidden:
+        _compare_hidden(walk, old, new)
     for flag in sorted(old.flags ^ new.flags):
         walk.notes[say("{flag} on one side", flag=flag)] += 1
     return _judgement(walk, old, new)
 
 
-def parse_both(baseline: bytes, candidate: bytes, policy: Policy) -> tuple[Document, Document] | Judgement:
+def _compare_hidden(walk: _Walk, old: Document, new: Document) -> None:
+    """Compare what stood under duplicate keys and no reader of the value sees."""
+    if [key for key, _ in old.hidden] != [key for key, _ in new.hidden]:
+        walk.differ("", say("duplicate keys: {old} against {new}", old=len(old.hidden), new=len(new.hidden)))
+    elif any(canonical(a) != canonical(b) for (_, a), (_, b) in zip(old.hidden, new.hidden, strict=True)):
+        walk.differ("", say("other values under duplicate keys"))
+    else:
+        walk.notes[say("duplicate keys on both sides")] += 1
+
+
+def parse_both(
+    baseline: bytes, candidate: bytes, policy: Policy, *, lines: bool = False
+) -> tuple[Document, Document] | Judgement:
     """Return both documents, or the judgement on what is none."""
-    old, new = (parse(data, policy.max_json_bytes, policy.max_json_depth) for data in (baseline, candidate))
+    read = parse_lines if lines else parse
+    old, new = (read(data, policy.max_json_bytes, policy.max_json_depth) for data in (baseline, candidate))
     if isinstance(old, Document) and isinstance(new, Document):
         return old, new
     if baseline == candidate:
@@ -106,13 +133,12 @@ def parse_both(baseline: bytes, candidate: bytes, policy: Policy) -> tuple[Docum
         if isinstance(side, Unparsable) and side.too_large:
             source = mark("the {side}'s document is too large or too deep to compare: {why}")
             return Judgement(None, note=say(source, side=plain(name), why=side.why))
+    if isinstance(old, Unparsable) and isinstance(new, Unparsable):
+        return Judgement(None, note=say("neither answer is JSON: {old}; {new}", old=old.why, new=new.why))
     if isinstance(new, Unparsable):
         words = say("the {side}'s answer is broken: {why}", side=plain("candidate"), why=new.why)
         found = Diagnosis("not_json", words)
-        critical = Critical.UNDECODABLE if isinstance(old, Document) else None
-        return Judgement(
-            OutputClass.BROKEN if critical else None, diagnoses=(found,), critical=critical, note=found.sentence
-        )
+        return Judgement(OutputClass.BROKEN, diagnoses=(found,), critical=Critical.UNDECODABLE, note=found.sentence)
     why = old.why if isinstance(old, Unparsable) else ""
     words = say("the {side}'s answer is broken: {why}", side=plain("baseline"), why=why)
     return Judgement(OutputClass.BROKEN, diagnoses=(Diagnosis("baseline_not_json", words),))
@@ -158,21 +184,30 @@ def _name(value: object) -> Phrase:
     return _NAMES.get(type(value), _NUMBER)
 
 
-def _compare(walk: _Walk, old: Any, new: Any) -> None:
-    """Walk with a stack of our own: documents may nest as deeply as the parser allowed."""
-    stack: list[tuple[_Place, Any, Any]] = [(_Place(), old, new)]
+def compare_values(walk: _Walk, start: _Place, old: Any, new: Any) -> None:
+    """Walk with a stack of our own: documents may nest as deeply as the parser allowed. A tolerance goes on into what
+    is inside of its place, up to a place with a rule of its own."""
+    stack: list[tuple[_Place, Any, Any, JsonRule | None]] = [(start, old, new, None)]
     while stack:
-        place, a, b = stack.pop()
-        rule = walk.rules.get(place.path)
-        if rule is not None:
+        place, a, b, rule = stack.pop()
+        own = walk.rules.get(place.path)
+        if own is not None:
             walk.used.add(place.path)
-            if rule.rule is RuleName.ORDERED and a != b and same_items(a, b):
+            rule = own
+        if rule is None or rule.rule is RuleName.EXACT:
+            handed_down = None
+        elif rule.rule is RuleName.TOLERANCE and type(a) is type(b) and isinstance(a, (dict, list)):
+            handed_down = rule
+        elif rule.rule is RuleName.ORDERED:
+            handed_down = None
+            ignored = walk.below(place.path, RuleName.IGNORE).keys()
+            if a != b and same_items(*(_pruned(ignored, place.path, side, Counter()) for side in (a, b))):
                 walk.differ(place.told, say("the same {n} items in another order", n=len(a)))
                 continue
-            if rule.rule not in (RuleName.EXACT, RuleName.ORDERED):
-                _apply(walk, rule, place, a, b)
-                continue
-        stack.extend(reversed(list(_plain(walk, place, a, b))))
+        else:
+            _apply(walk, rule, place, a, b)
+            continue
+        stack.extend((*below, handed_down) for below in reversed(list(_plain(walk, place, a, b))))
 
 
 _ONLY_OLD, _ONLY_NEW = say("only in the baseline"), say("only in the candidate")
@@ -226,9 +261,72 @@ def _apply(walk: _Walk, rule: JsonRule, place: _Place, a: Any, b: Any) -> None:
     if rule.rule is RuleName.IGNORE:
         walk.ignored += 1
         return
+    ignored = walk.below(place.path, RuleName.IGNORE).keys()
+    if ignored:
+        left_out: tuple[Counter[str], Counter[str]] = Counter(), Counter()
+        a, b = (_pruned(ignored, place.path, side, seen) for side, seen in zip((a, b), left_out, strict=True))
+        walk.used |= left_out[0].keys() | left_out[1].keys()
+        walk.ignored += max(seen.total() for seen in left_out)
     if canonical(a) == canonical(b):
         return
-    if TOLERANCES[rule.rule](rule, a, b):
+    if rule.rule is RuleName.SET and isinstance(a, list) and isinstance(b, list):
+        same = len(a) == len(b) and _match_items(walk, place, a, b)
+    else:
+        same = TOLERANCES[rule.rule](rule, a, b)
+    if same:
         walk.tolerated += 1
     else:
         walk.differ_in_value(place.told, a, b, rule.rule.value)
+
+
+def _pruned(ignored: Set[str], path: str, value: Any, left_out: Counter[str]) -> Any:
+    """Return the value without what is ignored inside of it, counting by path what that was."""
+    if not ignored:
+        return value
+    if isinstance(value, list):
+        inner = f"{path}[*]"
+        if inner not in ignored:
+            return [_pruned(ignored, inner, item, left_out) for item in value]
+        left_out[inner] += len(value)
+        return []
+    if not isinstance(value, dict):
+        return value
+    kept = {}
+    for key, item in value.items():
+        inner = _join(path, key)
+        if inner in ignored:
+            left_out[inner] += 1
+        else:
+            kept[key] = _pruned(ignored, inner, item, left_out)
+    return kept
+
+
+def _match_items(walk: _Walk, place: _Place, a: list[Any], b: list[Any]) -> bool:
+    """Whether the items of two lists of one length are the same in some order, each by the rules inside of it.
+
+    What is equal meets at once; of the rest, which rules may tolerate, no more than ``_MOST_MATCHED`` are tried.
+    """
+    left, right = _unmatched(a, b), _unmatched(b, a)
+    inner = walk.below(place.path)
+    if not left or not inner or len(left) > _MOST_MATCHED:
+        return not left
+    tried = [[_Walk(inner) for _ in right] for _ in left]
+    for row, x in zip(tried, left, strict=True):
+        for one, y in zip(row, right, strict=True):
+            compare_values(one, place.items(), x, y)
+            walk.used |= one.used
+    fits = np.array([[not one.differences for one in row] for row in tried])
+    return bool((maximum_bipartite_matching(csr_array(fits)) >= 0).all())
+
+
+def _unmatched(a: list[Any], b: list[Any]) -> list[Any]:
+    """Return the items of the one list that the other has not, or not as often."""
+    spare = Counter(map(canonical, b))
+    found = []
+    for item in a:
+        key = canonical(item)
+        if spare[key]:
+            spare[key] -= 1
+        else:
+            found.append(item)
+    return found

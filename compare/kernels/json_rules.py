@@ -5,11 +5,10 @@ Values are exact (see ``document``): int, Decimal, str, bool, None, list, dict.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
-from decimal import Context, Decimal
+from collections.abc import Callable, Hashable, Mapping
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from typing import Any, TypeGuard
 
 from compare.kernels.boxes import match_boxes, read_boxes
@@ -17,7 +16,7 @@ from compare.kernels.ranking import Ranked, compare_rankings
 from compare.kernels.text import MAX_CHARACTERS, broken_invariants, compare_texts
 from compare.policy import JsonRule, RuleName
 
-QUIET = Context(prec=50, traps=[])
+QUIET = Context(prec=50, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[])
 _MOST_RANKED = 1000
 
 
@@ -34,9 +33,16 @@ def as_float(number: int | Decimal) -> float:
         return math.inf
 
 
-def canonical(value: object) -> str:
-    """Return a text that is equal for equal values: sorted keys, numbers normalised."""
-    return json.dumps(value, sort_keys=True, default=lambda number: f"decimal {number.normalize(QUIET)}")
+def canonical(value: object) -> Hashable:
+    """Return a key that is equal for equal values: order of members does not count, 1, 1.0 and 1e0 are one number, of
+    which every digit counts, NaN equals NaN; a string, a boolean and a number are never equal."""
+    if isinstance(value, dict):
+        return dict, frozenset((name, canonical(item)) for name, item in value.items())
+    if isinstance(value, list):
+        return list, *map(canonical, value)
+    if isinstance(value, Decimal) and value.is_nan():
+        return Decimal, "NaN"
+    return (bool, value) if isinstance(value, bool) else value
 
 
 def near(rule: JsonRule, a: Any, b: Any) -> bool:

@@ -54,7 +54,7 @@ def judge_structured(kind: Kind, baseline: bytes, candidate: bytes, policy: Poli
         counts = {"n": len(new), "old": len(old)}
         words = Diagnosis("schema", say("{n} values at {path!r} where the baseline has {old}", path=path, **counts))
         return Judgement(OutputClass.BROKEN, diagnoses=(words,), critical=Critical.BROKEN_SCHEMA)
-    return _worst([_JUDGES[kind](a, b, policy) for a, b in zip(old, new, strict=True)])
+    return worst_of([_JUDGES[kind](a, b, policy) for a, b in zip(old, new, strict=True)])
 
 
 def _read_all(values: Sequence[Any], read: Callable[[Any, Policy], Any], policy: Policy) -> list[Any] | None:
@@ -75,7 +75,7 @@ def _without(
     return Judgement(OutputClass.BROKEN, diagnoses=(words,), critical=Critical.BROKEN_SCHEMA if new_lacks else None)
 
 
-def _worst(found: Sequence[Judgement]) -> Judgement:
+def worst_of(found: Sequence[Judgement]) -> Judgement:
     """Return the gravest of the values' judgements; how many there are goes into its numbers."""
     order = [OutputClass.IDENTICAL, OutputClass.EQUIVALENT, OutputClass.DIFFERENT, OutputClass.BROKEN]
     worst = max(found, key=lambda one: order.index(one.output_class or OutputClass.IDENTICAL))

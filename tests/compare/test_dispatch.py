@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import math
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from compare.kernels.encoding import CannotDecode, DamagedContent, decode_conten
 from compare.kernels.form import form_parts, request_mask, request_picture
 from compare.kernels.material import Answer, Question
 from compare.measurement import Critical, OutputClass
-from compare.policy import Kind
+from compare.policy import JsonRule, Kind, RuleName
 from tests.compare.examples import encoded, labels, photo, policy, tagged
 
 PNG = encoded(np.arange(300, dtype=np.uint8).reshape(10, 10, 3))
@@ -84,6 +86,99 @@ def test_the_kernel_follows_the_policy_and_then_the_content(
     found = judge(NOTHING, answer(a, media_type), answer(b, media_type), policy(kind))
     assert found.output_class is OutputClass.DIFFERENT
     assert number in found.numbers
+
+
+ROWS = [{"label": "cat", "score": n / 100} for n in range(60)]
+OTHER_ROWS = [{**row, "score": 0.9} if n == 30 else row for n, row in enumerate(ROWS)]
+
+
+def lines(rows: list[dict[str, object]], separator: str = ": ", start: str = "", end: str = "\n") -> bytes:
+    return "".join(start + json.dumps(row, separators=(",", separator)) + end for row in rows).encode()
+
+
+@pytest.mark.parametrize(
+    ("media_type", "start", "end"),
+    [
+        ("application/x-ndjson", "", "\n"),
+        ("application/jsonl; charset=utf-8", "", "\r\n\r\n"),
+        ("application/json-seq", "\x1e", "\n"),
+    ],
+)
+def test_c04_json_lines_are_compared_document_by_document(media_type: str, start: str, end: str) -> None:
+    """Read as a text, one other number among sixty lines would be too small a difference to count."""
+    turned = [dict(reversed(row.items())) for row in ROWS]
+    old, same, new = (
+        answer(lines(rows, gap, start, end), media_type)
+        for rows, gap in ((ROWS, ": "), (turned, ":"), (OTHER_ROWS, ": "))
+    )
+    assert judge(NOTHING, old, same, policy()).output_class is OutputClass.IDENTICAL
+    found = judge(NOTHING, old, new, policy())
+    assert found.output_class is OutputClass.DIFFERENT
+    assert found.numbers["path [*].score"] == 1
+    ignored = policy(json_rules=(JsonRule("[*].score", RuleName.IGNORE),))
+    assert judge(NOTHING, old, new, ignored).output_class is OutputClass.EQUIVALENT
+    cut = judge(NOTHING, old, answer(old.data[:-9], media_type), policy())
+    assert cut.critical is Critical.UNDECODABLE
+    assert "line " in cut.diagnoses[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("text/plain", "application/json"),
+        ("text/plain", "text/plain"),
+        ("", ""),
+        ("application/octet-stream", "application/json"),
+        ("text/json", "application/json"),
+    ],
+)
+def test_c04_json_is_compared_as_json_whatever_it_is_called(old: str, new: str) -> None:
+    body = json.dumps(ROWS).encode()
+    same = judge(NOTHING, answer(body, old), answer(json.dumps(ROWS, indent=1).encode(), new), policy())
+    assert same.output_class is OutputClass.IDENTICAL
+    assert ("Content-Type" in same.note) is (old != new)
+    other = judge(NOTHING, answer(body, old), answer(json.dumps(OTHER_ROWS).encode(), new), policy())
+    assert other.numbers["path [*].score"] == 1
+    prose = judge(NOTHING, answer(b"[sic] so it is", old), answer(b"{so it is]", new), policy())
+    assert "differences" not in prose.numbers
+
+
+@pytest.mark.parametrize("media_type", ["text/csv", "application/xml", "image/svg+xml"])
+def test_one_other_number_in_a_table_is_another_answer_however_alike_the_texts_are(media_type: str) -> None:
+    old, new = (b"cat,0.5\n" * 60 + row for row in (b"dog,0.1\n", b"dog,0.9\n"))
+    assert judge(NOTHING, answer(old, media_type), answer(new, media_type), policy()).output_class is (
+        OutputClass.DIFFERENT
+    )
+    assert judge(NOTHING, answer(old, "text/plain"), answer(new, "text/plain"), policy()).output_class is (
+        OutputClass.EQUIVALENT
+    )
+
+
+def parcel(boundary: str, *parts: tuple[str, bytes]) -> Answer:
+    body = b"".join(
+        f"--{boundary}\r\nContent-Type: {media_type}\r\n\r\n".encode() + content + b"\r\n"
+        for media_type, content in parts
+    )
+    return Answer(f'multipart/mixed; boundary="{boundary}"', body + f"--{boundary}--\r\n".encode())
+
+
+def test_multipart_answers_are_compared_part_by_part_whatever_their_boundaries() -> None:
+    anew = encoded(np.asarray(Image.open(io.BytesIO(PNG))), compress_level=0)
+    old = parcel("aa b", ("application/json", b'{"a":1}'), ("image/png", PNG))
+    same = parcel("x-9", ("application/json", b'{"a": 1.0}'), ("image/png", anew))
+    assert judge(NOTHING, old, same, policy()).output_class is OutputClass.IDENTICAL
+    for other, critical in (
+        (parcel("x", ("application/json", b'{"a":2}'), ("image/png", PNG)), None),
+        (parcel("x", ("application/json", b'{"a":1}'), ("image/png", PNG[:60])), Critical.UNDECODABLE),
+        (parcel("x", ("application/json", b'{"a":1}')), Critical.BROKEN_SCHEMA),
+    ):
+        found = judge(NOTHING, old, other, policy())
+        assert found.output_class is not None
+        assert found.output_class.mismatch
+        assert found.critical is critical
+    cut = replace(old, data=old.data[:-9])
+    assert judge(NOTHING, old, cut, policy()).critical is Critical.UNDECODABLE
+    assert judge(NOTHING, old, same, policy(Kind.BYTES)).diagnoses[0].code == "bytes"
 
 
 def test_json_where_a_picture_is_due_is_broken() -> None:

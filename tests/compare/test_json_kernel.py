@@ -69,6 +69,84 @@ def test_c04_duplicate_keys_are_a_difference_and_a_byte_order_mark_is_a_flag() -
     assert "byte order mark" in marked.note
 
 
+def test_c04_what_a_duplicate_key_hides_is_compared_too() -> None:
+    same = judge('{"a":1,"a":2}', '{"a":1, "a":2.0}')
+    assert same.output_class is OutputClass.IDENTICAL
+    assert "duplicate keys on both sides" in same.note
+    other = judge('{"l":[{"a":1,"a":2}]}', '{"l":[{"a":3,"a":2}]}')
+    assert other.output_class is OutputClass.DIFFERENT
+    assert "other values under duplicate keys" in other.diagnoses[0].sentence
+
+
+LONG = "0." + "3" * 70
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ("[1, 2]", "[2.0, 1e0]", OutputClass.EQUIVALENT),
+        ('[{"n": 10}, {"n": 2}]', '[{"n": 2.00}, {"n": 1e1}]', OutputClass.EQUIVALENT),
+        ("[0]", "[-0.0]", OutputClass.IDENTICAL),
+        ("[NaN, 1]", "[1, NaN]", OutputClass.EQUIVALENT),
+        (f"[{LONG}1]", f"[{LONG}2]", OutputClass.DIFFERENT),
+        ("[1e99999999]", "[1e99999998]", OutputClass.DIFFERENT),
+        ("[true]", "[1]", OutputClass.DIFFERENT),
+        ('["1"]', "[1]", OutputClass.DIFFERENT),
+        ('["decimal 1"]', "[1.0]", OutputClass.DIFFERENT),
+        ('[["bool", 1]]', '[["bool", true]]', OutputClass.DIFFERENT),
+        ("[[]]", "[{}]", OutputClass.DIFFERENT),
+    ],
+)
+def test_c04_a_set_knows_the_same_values_for_equal_as_a_comparison_without_a_rule(
+    a: str, b: str, expected: OutputClass
+) -> None:
+    """Every spelling and every digit of a number, and no value of another type that is written like it."""
+    for one, other in ((a, b), (b, a)):
+        assert judge(f'{{"v":{one}}}', f'{{"v":{other}}}', JsonRule("v", RuleName.SET)).output_class is expected
+    if expected is OutputClass.DIFFERENT:
+        rule = JsonRule("v", RuleName.TOLERANCE, abs_tol=1e-80, rel_tol=1e-80)
+        assert judge(f'{{"v":{a}}}', f'{{"v":{b}}}', rule).output_class is expected
+
+
+IGNORED, SET = JsonRule("l[*].id", RuleName.IGNORE), JsonRule("l", RuleName.SET)
+CLOSE = JsonRule("l[*].s", RuleName.TOLERANCE, abs_tol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("rules", "a", "b", "expected"),
+    [
+        ((SET, IGNORED), [("x", 1), ("y", 2)], [("p", 2), ("q", 1)], OutputClass.EQUIVALENT),
+        ((SET, IGNORED), [("x", 1), ("y", 2)], [("p", 2), ("q", 3)], OutputClass.DIFFERENT),
+        ((SET, IGNORED, CLOSE), [("x", 1), ("y", 1.01)], [("p", 1.02), ("q", 1.005)], OutputClass.EQUIVALENT),
+        ((SET, IGNORED, CLOSE), [("x", 1), ("y", 1.01)], [("p", 1.02), ("q", 1.02)], OutputClass.DIFFERENT),
+        ((SET, CLOSE), [("x", 1), ("y", 2)], [("y", 2.001), ("x", 0.999)], OutputClass.EQUIVALENT),
+        ((SET, CLOSE), [("x", 1), ("y", 2)], [("y", 1), ("x", 2)], OutputClass.DIFFERENT),
+        (
+            (JsonRule("l", RuleName.TOLERANCE, abs_tol=0.01), IGNORED),
+            [("x", 1)],
+            [("y", 1.001)],
+            OutputClass.EQUIVALENT,
+        ),
+        ((JsonRule("l", RuleName.TOLERANCE, abs_tol=0.01),), [("x", 1)], [("y", 1.001)], OutputClass.DIFFERENT),
+        ((JsonRule("l", RuleName.TOLERANCE, abs_tol=9), CLOSE), [("x", 1)], [("x", 2)], OutputClass.DIFFERENT),
+    ],
+)
+def test_c16_a_rule_for_a_place_holds_also_below_a_place_with_another_rule(
+    rules: tuple[JsonRule, ...], a: list[tuple[str, float]], b: list[tuple[str, float]], expected: OutputClass
+) -> None:
+    one, other = (json.dumps({"l": [{"id": name, "s": score} for name, score in side]}) for side in (a, b))
+    for found in (judge(one, other, *rules), judge(other, one, *rules)):
+        assert found.output_class is expected
+        assert "rules that matched nothing" not in found.numbers
+        assert found.numbers["suppressed"] == len(a) * (IGNORED in rules)
+
+
+def test_a_tolerance_names_the_very_place_that_is_beyond_it() -> None:
+    rule = JsonRule("a", RuleName.TOLERANCE, abs_tol=0.1)
+    found = judge('{"a":{"b":[1,2],"c":3}}', '{"a":{"b":[1.05,4],"c":3}}', rule)
+    assert "a.b[*]: another number, under rule tolerance" in found.diagnoses[0].sentence
+
+
 def test_c04_order_counts_in_lists_unless_a_rule_says_set() -> None:
     assert judge('["cat","dog"]', '["dog","cat"]').output_class is OutputClass.DIFFERENT
     rule = JsonRule("tags", RuleName.SET)
@@ -112,6 +190,15 @@ def test_c14_huge_documents_finish_or_are_marked(a: str, b: str, expected: Outpu
         assert found.numbers["differences"] == 1_000_000
         assert len(found.diagnoses[0].sentence) < 1000
         assert "more" in found.diagnoses[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), ["[]", ('{"a":', "}"), ('{"a":0,"a":', "}")], ids=["list", "object", "twice"]
+)
+def test_c14_whatever_a_document_nests_within_its_bound_no_rule_runs_out_of_stack(left: str, right: str) -> None:
+    a, b = (left * 199 + leaf + right * 199 for leaf in ("1", "2"))
+    for rule in (SET, JsonRule("l", RuleName.TOLERANCE), JsonRule("l[*].a.id", RuleName.IGNORE)):
+        assert judge(f'{{"l":{a}}}', f'{{"l":{b}}}', rule, SET).output_class is OutputClass.DIFFERENT
 
 
 def test_c14_a_shuffled_list_of_objects_is_compared_as_a_set_in_linear_time() -> None:
