@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from scipy.ndimage import binary_dilation, binary_erosion
 
+from compare.kernels.depth import stretched
 from compare.kernels.face_blur import changed, regions
 from compare.kernels.pixels import DECODE_ERRORS, FORMATS, Pixels, Undecodable, decode, read_orientation
 
@@ -63,9 +64,10 @@ def render_difference(baseline: bytes, candidate: bytes) -> bytes | None:
     pair = (decode(baseline, MAX_PIXELS), decode(candidate, MAX_PIXELS))
     if isinstance(pair[0], Undecodable) or isinstance(pair[1], Undecodable) or pair[0].size != pair[1].size:
         return None
-    heat = _difference(pair[0].pixels, pair[1].pixels)
+    old, new = stretched(pair[0], pair[1])
+    heat = _difference(old.pixels, new.pixels)
     block = -(-max(heat.shape) // VIEW_SIDE)
-    return _png(Image.fromarray(_paint(_shrink(heat, block), pair[0].rgb[::block, ::block])))
+    return _png(Image.fromarray(_paint(_shrink(heat, block), old.rgb[::block, ::block])))
 
 
 def render_regions(source: bytes, answer: bytes) -> bytes | None:

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from compare.kernels.depth import same_values, stretched
 from compare.kernels.perceptual import can_score, ssimulacra2
 from compare.kernels.pixels import LOSSLESS_FORMATS, Picture, Pixels, Undecodable, decode, decode_frames
 from compare.kernels.probes import diagnose
@@ -19,6 +20,8 @@ from compare.policy import ImageBands
 
 BandName = Literal["lossless", "lossy", "restore"]
 _FRAMES_COMPARED = 64
+_SAME_TIME_MS = 10.0
+"""What a GIF, which counts in hundredths of a second, may round a duration by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ def decode_both(
     """Return both pictures, or the judgement on what is none. A picture beyond the cap cannot be judged."""
     old, new = decode(baseline, bands.max_pixels), decode(candidate, bands.max_pixels)
     if isinstance(old, Picture) and isinstance(new, Picture):
-        return Pictures(old, new, request_orientation)
+        return Pictures(*stretched(old, new), request_orientation)
     if baseline == candidate:
         return Judgement(OutputClass.IDENTICAL, note=say("equal bytes that are no picture we can decode"))
     for name, side in (("baseline", old), ("candidate", new)):
@@ -74,7 +77,22 @@ def judge_image(
     if frames[0] != frames[1]:
         words = Diagnosis("frames", say("{n} frames where the baseline has {old}", n=frames[1], old=frames[0]))
         return Judgement(OutputClass.DIFFERENT, first.numbers, (words,))
-    return _compare_frames(baseline, candidate, bands, band, first)
+    found = _compare_frames(baseline, candidate, bands, band, first)
+    if found.output_class is None or found.output_class.mismatch:
+        return found
+    return _compare_pace(baseline, candidate, bands, found)
+
+
+def _compare_pace(baseline: bytes, candidate: bytes, bands: ImageBands, so_far: Judgement) -> Judgement:
+    """Compare how long the frames of two animations are shown."""
+    sides = (islice(decode_frames(side, bands.max_pixels), _FRAMES_COMPARED) for side in (baseline, candidate))
+    pairs = zip(*sides, strict=False)
+    times = [(a.lasts_ms, b.lasts_ms) for a, b in pairs if isinstance(a, Picture) and isinstance(b, Picture)]
+    if all(abs(a - b) <= _SAME_TIME_MS for a, b in times):
+        return so_far
+    old, new = (sum(side) for side in zip(*times, strict=True))
+    words = say("the frames are shown for {new:g} ms where the baseline's are for {old:g}", new=new, old=old)
+    return Judgement(OutputClass.DIFFERENT, so_far.numbers, (Diagnosis("pace", words),))
 
 
 def _compare_frames(
@@ -90,7 +108,7 @@ def _compare_frames(
         count += 1
         if not (isinstance(old, Picture) and isinstance(new, Picture)):
             return _damaged_frame(old, new, count, worst)
-        found = compare_pictures(Pictures(old, new), bands, band)
+        found = compare_pictures(Pictures(*stretched(old, new)), bands, band)
         if found.output_class is not None and found.output_class.mismatch:
             numbers = {**found.numbers, "frame": count}
             note = say("frame {n} differs", n=count)
@@ -119,7 +137,7 @@ def compare_pictures(pictures: Pictures, bands: ImageBands, band: BandName | Non
         return early
     a, b = same_channels(pictures.baseline, pictures.candidate)
     name = band or natural_band(pictures)
-    scores = score(a, b, structure=name != "lossless")  # that band looks at levels alone
+    scores = score(_as_seen(a), _as_seen(b), structure=name != "lossless")  # that band looks at levels alone
     alpha_differs = pictures.baseline.has_alpha != pictures.candidate.has_alpha
     fits = within(scores, bands, name) and not (alpha_differs and bool((a[..., 3] != b[..., 3]).any()))
     numbers = describe(scores, name)
@@ -175,9 +193,15 @@ def sizes_or_equality(pictures: Pictures) -> Judgement | None:
             OutputClass.BROKEN, numbers, diagnose(old, new, pictures.request_orientation), Critical.WRONG_SIZE
         )
     a, b = same_channels(old, new)
-    if np.array_equal(a, b):
-        return Judgement(OutputClass.IDENTICAL, {"width": old.size[0], "height": old.size[1]})
-    return None
+    if not np.array_equal(a, b):
+        return None
+    shown: dict[str, Number] = {"width": old.size[0], "height": old.size[1]}
+    if old.bits <= 8 >= new.bits or same_values(old, new):
+        return Judgement(OutputClass.IDENTICAL, shown)
+    words = say("{old} bits a sample against {new}: the same in the highest 8", old=old.bits, new=new.bits)
+    if old.values is not None and new.values is not None:
+        words = say("values differ by less than a level of the 255 in their range")
+    return Judgement(OutputClass.EQUIVALENT, shown, note=words)
 
 
 def same_channels(old: Picture, new: Picture) -> tuple[Pixels, Pixels]:
@@ -188,6 +212,15 @@ def same_channels(old: Picture, new: Picture) -> tuple[Pixels, Pixels]:
     hidden = (a[..., 3] == 0) & (b[..., 3] == 0)
     a[hidden], b[hidden] = 0, 0
     return a, b
+
+
+def _as_seen(pixels: Pixels) -> Pixels:
+    """Return RGBA with its colours weighted by their alpha: nobody sees the colour of what is nearly clear, and a tool
+    that multiplied by alpha and divided again rounded it away. RGB comes back as it is."""
+    if pixels.shape[2] == 3:
+        return pixels
+    colour = (pixels[..., :3].astype(np.uint16) * pixels[..., 3:] + 127) // 255
+    return np.dstack([colour.astype(np.uint8), pixels[..., 3:]])
 
 
 def natural_band(pictures: Pictures) -> BandName:

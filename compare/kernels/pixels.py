@@ -11,6 +11,7 @@ import warnings
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ Pixels = NDArray[np.uint8]
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP", "AVIF")
 LOSSLESS_FORMATS = frozenset({"PNG", "BMP", "TIFF", "GIF"})
 ORIENTATION_TAG = 0x0112
+_BITS_PER_SAMPLE = 258
 # What Pillow's readers are known to raise on hostile bytes; anything else is a fault of ours and must show.
 DECODE_ERRORS = (
     OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError, AttributeError, OverflowError,
@@ -36,7 +38,9 @@ class Picture:
     """A decoded picture. ``pixels`` is ``(H, W, 3)`` or ``(H, W, 4)`` uint8 in sRGB, upright, alpha not premultiplied.
 
     ``orientation`` is the tag that was applied (1 for none). ``quality`` is estimated from a JPEG's tables. ``frames``
-    is how many the file has; the pixels are those of the first.
+    is how many the file has; the pixels are those of one, which is shown for ``lasts_ms`` (0 where nothing says so).
+    ``bits`` is the depth of a sample in the file; ``values`` ``(H, W)`` of a grey picture of more than 8 are what it
+    holds, of which the pixels show the highest bits alone.
     """
 
     pixels: Pixels
@@ -45,6 +49,9 @@ class Picture:
     quality: int | None = None
     subsampling: str | None = None
     frames: int = 1
+    lasts_ms: float = 0.0
+    bits: int = 8
+    values: NDArray[Any] | None = None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -100,7 +107,8 @@ def decode_frames(data: bytes, max_pixels: int) -> Iterator[Picture | Undecodabl
                     if width * height > max_pixels:
                         yield Undecodable(_too_many(width, height, max_pixels), too_large=True)
                         return
-                    yield replace(_decode_open(image), frames=frames)
+                    picture = _decode_open(image)
+                    yield replace(picture, frames=frames, lasts_ms=_lasts_ms(image), bits=_bits(image, data))
         except MemoryError:
             yield Undecodable(say("it takes more memory than there is"), too_large=True)
         except DECODE_ERRORS as error:
@@ -124,7 +132,27 @@ def _decode_open(image: Image.Image) -> Picture:
     profile = image.info.get("icc_profile")
     image.load()
     upright = _upright(image)
-    return Picture(np.asarray(_to_srgb(upright, profile)), name, orientation, quality, subsampling)
+    values = np.asarray(upright) if _is_deep(upright) else None
+    pixels = np.asarray(_to_srgb(upright, profile))
+    return Picture(pixels, name, orientation, quality, subsampling, values=values)
+
+
+def _is_deep(image: Image.Image) -> bool:
+    return image.mode.startswith("I") or image.mode == "F"
+
+
+def _lasts_ms(image: Image.Image) -> float:
+    told = image.info.get("duration", 0)
+    return float(told) if isinstance(told, int | float) else 0.0
+
+
+def _bits(image: Image.Image, data: bytes) -> int:
+    """Return the depth of a sample as the file says it; Pillow makes 8 bits of the 16 of a colour."""
+    if image.format == "PNG":
+        return data[24]  # of IHDR, which is the first chunk: PNG specification section 11.2.1
+    tags = getattr(image, "tag_v2", {})
+    told = tags.get(_BITS_PER_SAMPLE, 8)
+    return int(max(told)) if isinstance(told, tuple) and told else int(told) if isinstance(told, int) else 8
 
 
 def read_orientation(data: bytes) -> int | None:
@@ -165,7 +193,7 @@ def _jpeg_facts(image: Image.Image) -> tuple[int | None, str | None]:
 
 def _to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
     has_alpha = image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info
-    if image.mode.startswith("I") or image.mode == "F":
+    if _is_deep(image):
         image = _to_eight_bits(image)
     target = "RGBA" if has_alpha else "RGB"
     if profile and image.mode in ("RGB", "RGBA", "CMYK", "L"):
