@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +12,10 @@ from PIL import Image, ImageCms
 
 from onprem_backend.problems import Problem
 
-_SIXTEEN_BIT = frozenset({"I", "I;16", "I;16L", "I;16B", "I;16N"})
+_SIXTEEN_BIT = frozenset({"I;16", "I;16L", "I;16B", "I;16N"})
+_BITS, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339
+_WHITE_IS_ZERO, _SIGNED = 0, 2
+"""Tags of TIFF 6.0 and their values."""
 _PROFILE_SPACE = {"RGB": "RGB ", "L": "GRAY", "CMYK": "CMYK"}
 _STEPS = np.linspace(0, 255, 18).astype(np.uint8)
 _PROBE = Image.fromarray(np.stack(np.meshgrid(_STEPS, _STEPS, _STEPS), axis=-1).reshape(18, -1, 3))
@@ -20,11 +25,11 @@ _PROBE = Image.fromarray(np.stack(np.meshgrid(_STEPS, _STEPS, _STEPS), axis=-1).
 def to_srgb(image: Image.Image) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None]:
     """Return ``(H, W, 3) uint8`` sRGB and ``(H, W) uint8`` alpha, ``None`` when the image has no transparency.
 
-    An embedded ICC profile is applied when it can be read and fits the image, and ignored otherwise. 16-bit values
-    keep their high byte, as Pillow's own 16-bit RGB decoding does. Raises ``Problem("unsupported_pixels")`` for
-    pixels without a defined range or meaning in sRGB (floating point, Lab).
+    An embedded ICC profile is applied when it can be read and fits the image, and ignored otherwise. Of 12 or 16 bits
+    the highest 8 are kept, as Pillow's own 16-bit RGB decoding does. Raises ``Problem("unsupported_pixels")`` for
+    pixels without a defined range or meaning in sRGB (floating point, signed or 32-bit whole numbers, Lab).
     """
-    if image.mode in ("F", "LAB", "HSV"):
+    if image.mode in ("F", "I", "LAB", "HSV") or _SIGNED in _tags(image).get(_SAMPLE_FORMAT, ()):
         raise Problem("unsupported_pixels", f"pixels of kind {image.mode} are not accepted")
     profile = image.info.get("icc_profile")
     if image.mode in _SIXTEEN_BIT:
@@ -41,7 +46,17 @@ def _from_sixteen_bit(image: Image.Image) -> tuple[Image.Image, Image.Image | No
     alpha = None
     if isinstance(transparent, int):
         alpha = Image.fromarray(np.where(values == transparent, 0, 255).astype(np.uint8))
-    return Image.fromarray((np.clip(values, 0, 65535).astype(np.uint16) >> 8).astype(np.uint8)), alpha
+    tags = _tags(image)
+    bits = tags.get(_BITS, (16,))[0]
+    grey = (values.astype(np.uint16) >> (bits - 8)).clip(0, 255).astype(np.uint8)
+    return Image.fromarray(255 - grey if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO else grey), alpha
+
+
+def _tags(image: Image.Image) -> Mapping[int, Any]:
+    """Return a TIFF's tags: Pillow reads its values without looking at how many bits they have, or which end of their
+    range is white."""
+    tags: Mapping[int, Any] = getattr(image, "tag_v2", {})
+    return tags
 
 
 def _split(image: Image.Image) -> tuple[Image.Image, Image.Image | None]:

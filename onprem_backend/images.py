@@ -21,12 +21,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
+from onprem_backend import jpegs, pngs
 from onprem_backend.colours import to_srgb
 from onprem_backend.frames import count_frames
-from onprem_backend.jpegs import check_complete, with_end
-from onprem_backend.pngs import with_good_chunks
 from onprem_backend.problems import Problem
 
 Pixels = NDArray[np.uint8]
@@ -46,11 +45,14 @@ _DAMAGE = (
     IndexError,
     KeyError,
     TypeError,
+    AttributeError,
+    AssertionError,
+    RuntimeError,
     OverflowError,
     ZeroDivisionError,
 )
 _ORIENTATION = 0x0112
-_MEND: Mapping[str, Callable[[bytes], bytes]] = {"JPEG": with_end, "PNG": with_good_chunks}
+_MEND: Mapping[str, Callable[[bytes], bytes]] = {"JPEG": jpegs.with_end, "PNG": pngs.with_good_chunks}
 _TURN: Mapping[int, Callable[[Pixels], Pixels]] = {
     2: lambda a: a[:, ::-1],
     3: lambda a: a[::-1, ::-1],
@@ -142,15 +144,13 @@ def decode(data: bytes, limits: Limits) -> Picture:
             frames = count_frames(image, name, whole, limits.max_frames)
             if frames > limits.max_frames:
                 raise Problem("too_many_frames", f"more than {limits.max_frames} frames", max_frames=limits.max_frames)
-            image.load()
-            if name == "JPEG":
-                check_complete(whole, image, had_end=whole is data)
+            _load(image, name, whole, had_end=whole is data)
             turn = _TURN.get(_orientation(image))
             rgb, alpha = to_srgb(image)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise Problem("too_many_pixels", str(error)) from error
     except _DAMAGE as error:
-        raise Problem("damaged_image", f"this {name} file is damaged or truncated: {error}") from error
+        raise Problem("damaged_image", f"this {name} file is damaged or truncated: {_reason(error)}") from error
     if turn is not None:
         rgb = np.ascontiguousarray(turn(rgb))
         alpha = None if alpha is None else np.ascontiguousarray(turn(alpha))
@@ -179,9 +179,29 @@ def _open(data: bytes, name: str, limits: Limits) -> Image.Image:
     return image
 
 
+def _load(image: Image.Image, name: str, data: bytes, *, had_end: bool) -> None:
+    """Decode the pixels. ``had_end``: nothing was put to the end of ``data``. Raises ``ValueError`` where some are
+    missing that Pillow fills up without a word."""
+    if name == "PNG":
+        pngs.scale_key(image)
+    image.load()
+    if name == "PNG":
+        pngs.check_complete(data, image)
+    elif name == "JPEG":
+        jpegs.check_complete(data, image, had_end=had_end)
+
+
+def _reason(error: BaseException) -> str:
+    """Say why. Pillow names the object it read from where it cannot tell."""
+    if isinstance(error, UnidentifiedImageError):
+        return "its header cannot be read, or its pixels are of a kind that is not supported"
+    return str(error) or "it contradicts itself"
+
+
 def _orientation(image: Image.Image) -> int:
     """Return the EXIF orientation, 1 when it is absent or cannot be read. Valid after ``load`` (TIFF turns itself)."""
     try:
-        return int(image.getexif().get(_ORIENTATION, 1))
+        value = image.getexif().get(_ORIENTATION, 1)
     except _DAMAGE:
         return 1
+    return value if isinstance(value, int) else 1

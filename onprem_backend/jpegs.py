@@ -1,36 +1,44 @@
 """What Pillow does not tell about a JPEG (ITU-T T.81): whether its data is complete, and its bytes without metadata.
 
-libjpeg fills what is missing with flat blocks and only warns, so a file that was cut and closed again would pass with a
+libjpeg fills what is missing with grey blocks and only warns, so a file that was cut and closed again would pass with a
 grey area, and one that lacks nothing but its end marker would be refused. Both are told by one observation: a decoder
-that has everything ignores what follows in the scan, one that lacks something takes it for pixels.
+that has everything ignores what follows in the scan, one that lacks something takes it for pixels. Of a progressive
+file the scans are counted: together they have to bring every bit of every coefficient. Restart markers have to come in
+their order.
 
-This cannot see a progressive file that was cut and closed again, which is less sharp all over, nor a fault within the
-last few blocks.
+This cannot see wrong bits in the middle of data that is all there, nor a fault within the last few blocks.
 """
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from PIL import Image
 
-_START, _END, _SCAN, _RESTARTS = 0xD8, 0xD9, 0xDA, 0xDD
+_START, _END, _SCAN, _RESTARTS, _PROGRESSIVE, _COMMENT = 0xD8, 0xD9, 0xDA, 0xDD, 0xC2, 0xFE
 _END_BYTES = b"\xff\xd9"
 _MARKER = re.compile(rb"\xff+([^\x00\xd0-\xd7\xff])", re.DOTALL)
 """A marker that ends entropy-coded data: no stuffed zero, no restart (T.81 section B.1.1.2)."""
 _SEQUENTIAL = frozenset({0xC0, 0xC1})
-_KEPT = frozenset({0xE0, 0xE2, 0xEE})
-"""Application segments that say how to show the pixels: JFIF, ICC, Adobe."""
+_RESTART = re.compile(rb"\xff([\xd0-\xd7])")
+_KEPT = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0", 0xEE: b"Adobe"}
+"""Application segments that say how to show the pixels, and how each begins: others under the same markers hold
+thumbnails, further pictures and notes."""
+_JFIF_BYTES = 16
 _BLOCK_PX = 8
+_GREY = 128
+_NEAR_GREY = 4
+_COEFFICIENTS = 64
 _PROBES = (b"\x2a" * 64, b"\xd5" * 64)
 _ORIENTATION = 0x0112
+_Segment = tuple[int, int, int]
 _MOST_SEGMENTS = 10_000
 
 
-def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+def _segments(data: bytes) -> Iterator[_Segment]:
     """Yield marker, begin and end of every segment from the first to the end marker, entropy-coded data with its scan.
     A file without an end marker just stops; a segment that is cut ends beyond it. Raises ``ValueError`` when there are
     absurdly many.
@@ -66,17 +74,58 @@ def check_complete(data: bytes, image: Image.Image, *, had_end: bool) -> None:
     """Raise ``ValueError`` when missing pixels of ``image``, decoded from ``data``, were filled up. ``had_end``: the
     end marker was there from the beginning.
 
-    Missing blocks are flat, so where the last block is not, and the end marker was there, nothing has to be decoded
-    again; else once more for a block, or twice where a few bits may be all that lacks.
+    Missing blocks are flat and of brightness 128, so where the last one is neither, and the end marker was there,
+    nothing has to be decoded again; else once more for a block, or twice where a few bits may be all that lacks.
     """
-    corner = np.asarray(image.crop((image.width - _BLOCK_PX, image.height - _BLOCK_PX, image.width, image.height)))
-    if had_end and (corner != corner[-1, -1]).any():
+    segments = list(_segments(data))
+    _check_restarts(data, segments)
+    if any(marker == _PROGRESSIVE for marker, _, _ in segments):
+        _check_scans(data, segments)
+    if had_end and not _ends_in_filling(image):
         return
-    end = next(begin for marker, begin, _ in _segments(data) if marker == _END)
+    end = segments[-1][1]
+    if segments[-1][0] != _END:
+        raise ValueError("its end is missing")
     for probe in _PROBES[:1] if had_end else _PROBES:
         with Image.open(io.BytesIO(data[:end] + probe + _END_BYTES), formats=["JPEG"]) as other:
             if other.tobytes() != image.tobytes():
                 raise ValueError("pixels are missing at its end")
+
+
+def _ends_in_filling(image: Image.Image) -> bool:
+    """Say whether the last block may be one that is missing. Of its last pixel the brightness tells, which is never
+    mixed with that of a neighbour as colour is."""
+    corner = image.crop((image.width - _BLOCK_PX, image.height - _BLOCK_PX, image.width, image.height))
+    pixels = np.asarray(corner)
+    bright = np.asarray(corner if corner.mode == "CMYK" else corner.convert("L"))
+    return bool((pixels == pixels[-1, -1]).all() or abs(bright[-1, -1].mean() - _GREY) <= _NEAR_GREY)
+
+
+def _check_restarts(data: bytes, segments: Sequence[_Segment]) -> None:
+    """Raise ``ValueError`` when a scan's restart markers do not count from 0 to 7 and again (T.81 section E.1.4)."""
+    for marker, begin, end in segments:
+        if marker == _SCAN:
+            head = begin + 2 + int.from_bytes(data[begin + 2 : begin + 4], "big")
+            for number, found in enumerate(_RESTART.finditer(data, head, end)):
+                if found[1][0] & 7 != number & 7:
+                    raise ValueError("a part of its data is missing")
+
+
+def _check_scans(data: bytes, segments: Sequence[_Segment]) -> None:
+    """Raise ``ValueError`` when a progressive file's scans leave bits of a coefficient out (T.81 section G.1.1)."""
+    lacking: set[tuple[int, int]] = set()
+    for marker, begin, end in segments:
+        body = data[begin + 4 : end]
+        if marker == _PROGRESSIVE and len(body) > 5:
+            names = body[6 : 6 + 3 * body[5] : 3]
+            lacking |= {(name, number) for name in names for number in range(_COEFFICIENTS)}
+        elif marker == _SCAN and len(body) > 3:
+            count = body[0]
+            names, (first, last, bits) = body[1 : 1 + 2 * count : 2], body[1 + 2 * count : 4 + 2 * count]
+            if not bits & 0x0F:  # down to the lowest bit
+                lacking -= {(name, number) for name in names for number in range(first, last + 1)}
+    if lacking:
+        raise ValueError("scans are missing at its end")
 
 
 def without_metadata(data: bytes) -> bytes | None:
@@ -85,9 +134,17 @@ def without_metadata(data: bytes) -> bytes | None:
     with Image.open(io.BytesIO(data), formats=["JPEG"]) as image:
         if image.mode not in ("L", "RGB") or image.getexif().get(_ORIENTATION, 1) not in (0, 1):
             return None
-    kept = [
-        data[begin:end]
-        for marker, begin, end in _segments(data)
-        if marker in _KEPT or not (0xE0 <= marker <= 0xEF or marker == 0xFE)
-    ]
-    return b"".join(kept)
+    kept = [_bare(data, marker, begin, end) for marker, begin, end in _segments(data)]
+    return b"".join(kept).removesuffix(_END_BYTES) + _END_BYTES
+
+
+def _bare(data: bytes, marker: int, begin: int, end: int) -> bytes:
+    """Return a segment, nothing of one that says nothing of the pixels, and JFIF without its thumbnail."""
+    segment = data[begin:end]
+    if marker != _COMMENT and not 0xE0 <= marker <= 0xEF:
+        return segment
+    if marker not in _KEPT or not segment[4:].startswith(_KEPT[marker]):
+        return b""
+    if marker == 0xE0:
+        return segment[:2] + _JFIF_BYTES.to_bytes(2, "big") + segment[4:_JFIF_BYTES] + b"\0\0"
+    return segment

@@ -9,7 +9,7 @@ import io
 import struct
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,14 +20,17 @@ from PIL import Image, ImageCms, ImageOps, JpegImagePlugin, UnidentifiedImageErr
 from compare.phrases import Phrase, say
 
 Pixels = NDArray[np.uint8]
+Tags = Mapping[int, Any]
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP", "AVIF")
 LOSSLESS_FORMATS = frozenset({"PNG", "BMP", "TIFF", "GIF"})
 ORIENTATION_TAG = 0x0112
-_BITS_PER_SAMPLE = 258
+_BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262
+_WHITE_IS_ZERO = 0
+"""Tags of TIFF 6.0 and a value."""
 # What Pillow's readers are known to raise on hostile bytes; anything else is a fault of ours and must show.
 DECODE_ERRORS = (
-    OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError, AttributeError, OverflowError,
-    ZeroDivisionError, NotImplementedError, struct.error, zlib.error,
+    OSError, SyntaxError, ValueError, EOFError, IndexError, KeyError, TypeError, AttributeError, AssertionError,
+    RuntimeError, OverflowError, ZeroDivisionError, struct.error, zlib.error,
     Image.DecompressionBombError, Image.DecompressionBombWarning,
 )  # fmt: skip
 _SUBSAMPLING = {0: "4:4:4", 1: "4:2:2", 2: "4:2:0"}
@@ -109,6 +112,8 @@ def decode_frames(data: bytes, max_pixels: int) -> Iterator[Picture | Undecodabl
                         return
                     picture = _decode_open(image)
                     yield replace(picture, frames=frames, lasts_ms=_lasts_ms(image), bits=_bits(image, data))
+        except Image.DecompressionBombError:
+            yield Undecodable(say("more than {most} pixels", most=max_pixels), too_large=True)
         except MemoryError:
             yield Undecodable(say("it takes more memory than there is"), too_large=True)
         except DECODE_ERRORS as error:
@@ -128,12 +133,14 @@ def _reason(data: bytes, error: BaseException) -> Phrase:
 def _decode_open(image: Image.Image) -> Picture:
     name = image.format or "?"
     quality, subsampling = _jpeg_facts(image)
-    orientation = _orientation(image)
     profile = image.info.get("icc_profile")
-    image.load()
+    _scale_key(image)
+    image.load()  # before the orientation: to look for that in a PNG Pillow loads it, and would not fail a second time
+    orientation = _orientation(image)
+    tags: Tags = getattr(image, "tag_v2", {})
     upright = _upright(image)
     values = np.asarray(upright) if _is_deep(upright) else None
-    pixels = np.asarray(_to_srgb(upright, profile))
+    pixels = np.asarray(_to_srgb(upright, profile, tags))
     return Picture(pixels, name, orientation, quality, subsampling, values=values)
 
 
@@ -153,6 +160,17 @@ def _bits(image: Image.Image, data: bytes) -> int:
     tags = getattr(image, "tag_v2", {})
     told = tags.get(_BITS_PER_SAMPLE, 8)
     return int(max(told)) if isinstance(told, tuple) and told else int(told) if isinstance(told, int) else 8
+
+
+def _scale_key(image: Image.Image) -> None:
+    """Bring a PNG's transparent colour to the 8 bits of the pixels, where Pillow leaves it as the file has it."""
+    key = image.info.get("transparency")
+    tiles = getattr(image, "tile", [])
+    kind = tiles[0].args if image.format == "PNG" and tiles else None
+    if kind == "RGB;16B" and isinstance(key, tuple):
+        image.info["transparency"] = tuple(value >> 8 for value in key)
+    elif kind in ("L;2", "L;4") and isinstance(key, int):
+        image.info["transparency"] = key * (85 if kind == "L;2" else 17)
 
 
 def read_orientation(data: bytes) -> int | None:
@@ -191,29 +209,41 @@ def _jpeg_facts(image: Image.Image) -> tuple[int | None, str | None]:
     return max(1, min(100, round(quality))), _SUBSAMPLING.get(JpegImagePlugin.get_sampling(image))
 
 
-def _to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
+def _to_srgb(image: Image.Image, profile: bytes | None, tags: Tags) -> Image.Image:
     has_alpha = image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info
     if _is_deep(image):
-        image = _to_eight_bits(image)
+        image = _to_eight_bits(image, tags)
     target = "RGBA" if has_alpha else "RGB"
-    if profile and image.mode in ("RGB", "RGBA", "CMYK", "L"):
+    if profile:
         image = _apply_profile(image, profile, target)
     return image if image.mode == target else image.convert(target)
 
 
-def _to_eight_bits(image: Image.Image) -> Image.Image:
-    values = np.asarray(image).astype(np.float64)
+def _to_eight_bits(image: Image.Image, tags: Tags) -> Image.Image:
+    """Bring grey of more bits to 8, with alpha where one value is transparent. Pillow reads a TIFF's values without
+    looking at how many bits they have, or which end of their range is white."""
+    stored = np.asarray(image)
+    values = stored.astype(np.float64)
     if image.mode.startswith("I"):
-        values = values / 257
+        bits = min(16, tags.get(_BITS_PER_SAMPLE, (16,))[0])
+        values = values * (255 / (2**bits - 1))
     elif values.size and np.nanmax(values) <= 1:
         values = values * 255
-    return Image.fromarray(np.clip(np.nan_to_num(values), 0, 255).round().astype(np.uint8))
+    grey = Image.fromarray(np.clip(np.nan_to_num(values), 0, 255).round().astype(np.uint8))
+    if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
+        grey = ImageOps.invert(grey)
+    key = image.info.get("transparency")
+    if key is not None:
+        grey.putalpha(Image.fromarray(np.where(stored == key, 0, 255).astype(np.uint8)))
+    return grey
 
 
 def _apply_profile(image: Image.Image, profile: bytes, target: str) -> Image.Image:
     """Convert to sRGB; a corrupt profile, or one for another colour space, is ignored."""
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+        if source.profile.xcolor_space == "RGB " and image.mode != "CMYK":
+            image = image.convert(target)  # grey and palettes may have a profile of colours
         transform = ImageCms.buildTransform(source, ImageCms.createProfile("sRGB"), image.mode, target)
         if image.mode == target and _changes_nothing(transform, target):
             return image

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import math
+import struct
 import tracemalloc
+import zlib
 from collections.abc import Callable
 
 import numpy as np
@@ -294,6 +296,23 @@ def test_an_undecodable_candidate_is_broken_and_critical_and_an_undecodable_base
     swapped = judge(b"<html>sorry</html>", good)
     assert swapped.output_class is OutputClass.BROKEN
     assert swapped.critical is None
+
+
+def test_damage_within_the_pixels_of_a_candidate_is_seen_in_every_format() -> None:
+    picture = photo("astronaut")
+    for name, mark in (("PNG", b"IDAT"), ("AVIF", b"av01")):
+        data = encoded(picture, name)
+        place = data.index(mark) + (100 if name == "PNG" else 0)
+        broken = data[:place] + bytes(4) + data[place + 4 :]
+        assert judge(encoded(picture), broken).critical is Critical.UNDECODABLE
+
+
+def test_a_picture_too_large_for_the_decoder_itself_is_not_held_against_anybody() -> None:
+    header = b"IHDR" + struct.pack(">IIBBBBB", 20_000, 20_000, 8, 2, 0, 0, 0)
+    large = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
+    found = judge(encoded(photo("camera")), large + b"\0\0\0\0IDAT" + struct.pack(">I", zlib.crc32(b"IDAT")))
+    assert found.output_class is None
+    assert "too large" in str(found.note)
 
 
 def test_sixteen_bit_and_cmyk_pictures_decode_to_rgb() -> None:

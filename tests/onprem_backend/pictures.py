@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import struct
+import zlib
 from typing import Any
 
 import numpy as np
@@ -76,3 +77,16 @@ def srgb_profile(gamma: float | None = None) -> bytes:
                 numbers = [round(value * 65536) for value in (gamma, 1, 0, 1, 0)]
                 struct.pack_into(">HH5i", data, curve + 8, 3, 0, *numbers)
     return bytes(data)
+
+
+def chunk(kind: bytes, body: bytes, error: int = 0) -> bytes:
+    """A chunk of a PNG; ``error`` spoils its checksum."""
+    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body) ^ error)
+
+
+def raw_png(width: int, bits: int, colour: int, rows: list[bytes], *before: bytes, height: int | None = None) -> bytes:
+    """A PNG of unfiltered rows, with chunks before its pixels; ``height`` is what its header says."""
+    header = struct.pack(">IIBBBBB", width, len(rows) if height is None else height, bits, colour, 0, 0, 0)
+    packed = zlib.compress(b"".join(b"\0" + row for row in rows))
+    parts = (chunk(b"IHDR", header), *before, chunk(b"IDAT", packed), chunk(b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(parts)

@@ -10,9 +10,21 @@ import pytest
 from PIL import Image, ImageFile
 from PIL.PngImagePlugin import PngInfo
 
+from compare.kernels.pixels import Picture as ComparedPicture
+from compare.kernels.pixels import decode as decode_to_compare
 from onprem_backend.images import Limits, decode, sniff
 from onprem_backend.problems import Problem
-from tests.onprem_backend.pictures import LIMITS, half_red, noise, png, save, srgb_profile, with_orientation
+from tests.onprem_backend.pictures import (
+    LIMITS,
+    chunk,
+    half_red,
+    noise,
+    png,
+    raw_png,
+    save,
+    srgb_profile,
+    with_orientation,
+)
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 # Where a viewer shows the red half of ``half_red`` stored with this orientation: (row, column) of two corners.
@@ -34,6 +46,13 @@ def code_of(data: bytes, limits: Limits = LIMITS) -> str:
     return caught.value.code
 
 
+def compared(data: bytes) -> ComparedPicture:
+    """The same file as the comparison decodes it, whose code is its own."""
+    picture = decode_to_compare(data, LIMITS.max_pixels)
+    assert isinstance(picture, ComparedPicture)
+    return picture
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("name", ["JPEG", "PNG", "WEBP", "TIFF", "AVIF"])
 def test_i01_exif_orientation_is_applied(orientation: int, name: str) -> None:
@@ -49,6 +68,15 @@ def test_i01_exif_orientation_is_applied(orientation: int, name: str) -> None:
 @pytest.mark.parametrize("orientation", [0, 9, 700])
 def test_i01_an_orientation_out_of_range_is_ignored(orientation: int) -> None:
     assert decode(with_orientation(half_red(), orientation), LIMITS).size == (40, 20)
+
+
+def test_i01_an_orientation_that_is_a_text_is_ignored() -> None:
+    told = with_orientation(half_red(), 6)
+    as_text = told.replace(
+        b"\x01\x12\x00\x03\x00\x00\x00\x01\x00\x06\x00\x00", b"\x01\x12\x00\x02\x00\x00\x00\x026\x00\x00\x00"
+    )
+    assert as_text != told
+    assert decode(as_text, LIMITS).size == compared(as_text).size == (40, 20)
 
 
 def without_adobe_marker(data: bytes) -> bytes:
@@ -91,10 +119,57 @@ def test_i04_grey_one_bit_and_keyed_pictures_become_three_channels() -> None:
     assert tuple(clear.flattened()[0, 0]) == (255, 255, 255)
 
 
-def test_i04_sixteen_bit_grey_keeps_its_brightness() -> None:
-    values = np.array([[0, 32768, 65535]], dtype=np.uint16)
-    assert decode(save(Image.fromarray(values)), LIMITS).rgb[0, :, 0].tolist() == [0, 128, 255]
+KEYED = {
+    "2 bits": raw_png(4, 2, 0, [b"\x1b"], chunk(b"tRNS", b"\0\x03")),
+    "4 bits": raw_png(4, 4, 0, [b"\x01\x7f"], chunk(b"tRNS", b"\0\x0f")),
+    "16-bit colours": raw_png(
+        4,
+        16,
+        2,
+        [struct.pack(">12H", *range(0, 11 * 256, 256), 0x8000)],
+        *[chunk(b"tRNS", struct.pack(">3H", 9 * 256, 10 * 256, 0x8000))],
+    ),
+    "16 bits": raw_png(4, 16, 0, [struct.pack(">4H", 0, 0x0102, 0x0304, 0x0103)], chunk(b"tRNS", b"\x01\x03")),
+}
+
+
+@pytest.mark.parametrize("depth", KEYED)
+def test_i04_a_transparent_colour_is_found_in_every_depth(depth: str) -> None:
+    for decoded in (decode(KEYED[depth], LIMITS).alpha, compared(KEYED[depth]).alpha):
+        assert decoded is not None
+        assert decoded[0].tolist() == [255, 255, 255, 0]
+
+
+def tiff(values: list[int], kind: str, *tags: tuple[int, int]) -> bytes:
+    """A TIFF of one row in its simplest form, little-endian; ``tags`` are short ones besides the usual."""
+    data = b"".join(struct.pack("<" + kind, value) for value in values)
+    usual = {256: len(values), 257: 1, 258: 8 * struct.calcsize(kind), 259: 1, 262: 1, 273: 8, 277: 1, 278: 1}
+    every = sorted({**usual, 279: len(data), **dict(tags)}.items())
+    entries = b"".join(struct.pack("<HHIHH", tag, 3, 1, value, 0) for tag, value in every)
+    head = b"II*\0" + struct.pack("<I", 8 + len(data))
+    return head + data + struct.pack("<H", len(every)) + entries + bytes(4)
+
+
+BITS, PHOTOMETRIC, SAMPLE_FORMAT = 258, 262, 339
+
+
+def test_i04_grey_of_more_bits_keeps_its_brightness() -> None:
+    values = [0, 0x8000, 0xFFFF]
+    twelve = tiff([0xFF, 0xF8, 0x00], "B", (256, 2), (BITS, 12))
+    for data, expected in (
+        (save(Image.fromarray(np.array([values], dtype=np.uint16))), [0, 128, 255]),
+        (tiff(values, "H"), [0, 128, 255]),
+        (tiff(values, "H", (PHOTOMETRIC, 0)), [255, 127, 0]),
+        (twelve, [255, 128]),
+    ):
+        assert decode(data, LIMITS).rgb[0, :, 0].tolist() == expected
+        assert np.abs(compared(data).rgb[0, :, 0].astype(int) - expected).max() <= 1
+
+
+def test_i04_pixels_without_a_defined_range_are_refused() -> None:
     assert code_of(save(Image.new("F", (4, 4), 0.5), "TIFF")) == "unsupported_pixels"
+    for kind, sample_format in (("i", 2), ("I", 1), ("h", 2), ("b", 2)):
+        assert code_of(tiff([0, 1, 100], kind, (SAMPLE_FORMAT, sample_format))) == "unsupported_pixels"
 
 
 @pytest.mark.parametrize("name", ["GIF", "WEBP", "PNG"])
@@ -170,6 +245,16 @@ def damaged_files() -> dict[str, bytes]:
     data = bytearray(whole["PNG"])
     data[-16] ^= 0xFF  # the last byte of the IDAT chunk's CRC
     files["a bad CRC"] = bytes(data)
+    ends_early = {"all at once": 0, "in passes": 1}
+    for way, interlace in ends_early.items():
+        header = struct.pack(">IIBBBBB", 64, 64, 8, 2, 0, 0, interlace)
+        packed = zlib.compress(bytes([0, *range(1, 193)]) * 32)
+        files[f"PNG data that ends early but in order, {way}"] = whole["PNG"][:8] + b"".join(
+            chunk(kind, body) for kind, body in ((b"IHDR", header), (b"IDAT", packed), (b"IEND", b""))
+        )
+    files["a palette that is not there"] = raw_png(3, 8, 3, [bytes([0, 1, 2])])
+    avif = whole["AVIF"]
+    files["an AVIF whose picture is missing"] = avif.replace(b"av01", b"av02")
     files["only a PNG signature"] = whole["PNG"][:8]
     files["only a GIF signature"] = b"GIF89a"
     files["only a TIFF signature"] = b"II*\x00"
@@ -178,7 +263,10 @@ def damaged_files() -> dict[str, bytes]:
 
 @pytest.mark.parametrize("kind", damaged_files())
 def test_i08_a_truncated_or_damaged_file_is_refused(kind: str) -> None:
-    assert code_of(damaged_files()[kind]) == "damaged_image"
+    with pytest.raises(Problem) as caught:
+        decode(damaged_files()[kind], LIMITS)
+    assert caught.value.code == "damaged_image"
+    assert " object at " not in caught.value.detail  # nor is anything of the process told
     assert ImageFile.LOAD_TRUNCATED_IMAGES is False
 
 
@@ -187,6 +275,13 @@ def test_i09_what_is_not_a_picture_is_refused(data: bytes) -> None:
     assert sniff(data) is None
     assert code_of(data) == "unsupported_format"
     assert code_of(b"") == "empty_body"
+
+
+def test_i08_a_black_foot_is_not_taken_for_missing_pixels() -> None:
+    pixels = noise()
+    pixels[20:] = 0
+    for data in (png(pixels), raw_png(64, 8, 2, [row.tobytes() for row in pixels])):
+        assert np.array_equal(decode(data, LIMITS).rgb, pixels)
 
 
 def test_i09_junk_after_a_picture_is_ignored() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
-import zlib
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from PIL import Image
 from onprem_backend.images import decode
 from onprem_backend.jpegs import without_metadata
 from onprem_backend.problems import Problem
-from tests.onprem_backend.pictures import LIMITS, SAMPLES, array, half_red, noise, png, save, with_orientation
+from tests.onprem_backend.pictures import LIMITS, SAMPLES, array, chunk, half_red, noise, png, save, with_orientation
 
 END = b"\xff\xd9"
 PICTURES = {
@@ -58,13 +58,42 @@ def test_i08_a_jpeg_that_was_cut_and_closed_again_is_refused(kind: str) -> None:
             decode(data[: int(len(data) * share)] + END, LIMITS)
 
 
+def with_height(data: bytes, height: int) -> bytes:
+    place = next(data.index(marker) for marker in (b"\xff\xc0", b"\xff\xc2") if marker in data)
+    return data[: place + 5] + struct.pack(">H", height) + data[place + 7 :]
+
+
+@pytest.mark.parametrize("width", [33, 40, 41, 48])
+def test_i08_a_jpeg_that_lacks_its_last_rows_is_refused_whatever_its_width(width: int) -> None:
+    data = save(Image.fromarray(SAMPLES.astronaut()[100:141, 200 : 200 + width]), "JPEG")
+    assert decode(data, LIMITS).size == (width, 41)
+    for height in (49, 58, 73):  # 41 rows end within a row of blocks that is there
+        with pytest.raises(Problem, match="pixels are missing"):
+            decode(with_height(data, height), LIMITS)
+
+
+def test_i08_a_progressive_jpeg_is_accepted_only_with_all_its_scans() -> None:
+    data = save(PICTURES["a photograph"], "JPEG", progressive=True)
+    scans = [found.start() for found in re.finditer(b"\xff\xda", data)]
+    assert len(scans) > 3
+    for scan in scans[1:]:
+        with pytest.raises(Problem, match="scans are missing"):
+            decode(data[:scan] + END, LIMITS)
+
+
+def test_i08_a_jpeg_that_lacks_a_stretch_between_restarts_is_refused() -> None:
+    data = save(PICTURES["a photograph"], "JPEG", restart_marker_rows=1)
+    decode(data, LIMITS)
+    places = [found.start() for found in re.finditer(rb"\xff[\xd0-\xd7]", data)]
+    with pytest.raises(Problem, match="part of its data"):
+        decode(data[: places[1]] + data[places[3] :], LIMITS)
+    with pytest.raises(Problem, match="JPEG file is damaged"):
+        decode(data.replace(END, b"\xff\xd5"), LIMITS)
+
+
 def test_a_jpeg_of_absurdly_many_segments_is_refused() -> None:
     with pytest.raises(Problem, match="segments"):
         decode(b"\xff\xd8" + b"\xff\xfe\x00\x02" * 20_000 + save(PICTURES["grey"], "JPEG")[2:-2], LIMITS)
-
-
-def chunk(kind: bytes, body: bytes, error: int = 0) -> bytes:
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body) ^ error)
 
 
 def test_i08_a_bad_checksum_of_a_text_is_passed_over_and_of_pixels_refused() -> None:
@@ -92,6 +121,21 @@ def test_a_jpeg_loses_its_metadata_and_nothing_else() -> None:
     assert Image.open(io.BytesIO(plain)).info["icc_profile"] == b"p" * 200
     progressive = save(PICTURES["a photograph"], "JPEG", progressive=True)
     assert without_metadata(progressive) == progressive
+    assert without_metadata(plain[: -len(END)]) == plain
+
+
+def test_nothing_hides_among_the_segments_that_a_jpeg_keeps() -> None:
+    photograph = PICTURES["a photograph"]
+    several = save(photograph, "MPO", save_all=True, append_images=[photograph.rotate(180)])
+    plain = save(photograph, "JPEG")
+    assert without_metadata(several) == plain
+    for marker, secret in ((0xE0, b"JFXX\0where I live"), (0xE2, b"FPXR\0where I live"), (0xEE, b"where I live")):
+        segment = bytes([0xFF, marker]) + struct.pack(">H", len(secret) + 2) + secret
+        assert without_metadata(plain[:20] + segment + plain[20:]) == plain
+    thumbnail = b"\x01\x01" + b"red"
+    with_thumbnail = plain[:2] + b"\xff\xe0\x00\x13" + plain[6:18] + thumbnail + plain[20:]
+    assert array(with_thumbnail).shape == (120, 120, 3)
+    assert without_metadata(with_thumbnail) == plain
 
 
 def test_a_jpeg_that_is_not_shown_as_it_is_stored_is_not_copied() -> None:
