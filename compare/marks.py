@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
 from datetime import timedelta
 
 from sqlalchemy import BigInteger, Column, Engine, Index, MetaData, Table, Text, select
 
 from compare.coverage import DELIBERATE, Mark
-from shadow.exchange import SkipReason
+from shadow.account import RouteAccount
+from shadow.store.account_rows import account_of
 from shadow.store.database import writing
 from shadow.store.rows import microseconds, moment
 from shadow.store.schema import accounts
@@ -71,13 +71,11 @@ class Marks:
         starts, ended, lost = [], 0, Counter[str]()
         for started_us in sorted(row["started_at_us"] for row in runs):
             while ended < len(runs) and runs[ended]["updated_at_us"] < started_us:
-                lost.update(_lost(json.loads(runs[ended]["skipped"]), runs[ended]["in_flight"]))
+                lost.update(_lost(account_of(runs[ended]).ended()))
                 ended += 1
             starts.append(Mark(moment(started_us), dict(lost)))
         return starts[-_READ:]
 
 
-def _lost(skipped: Mapping[str, int], in_flight: int) -> Counter[str]:
-    found = Counter({name: n for name, n in skipped.items() if SkipReason(name) not in DELIBERATE})
-    found[SkipReason.LOST.value] += in_flight
-    return +found
+def _lost(account: RouteAccount) -> Counter[str]:
+    return +Counter({reason.value: n for reason, n in account.skipped.items() if reason not in DELIBERATE})

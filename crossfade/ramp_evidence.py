@@ -21,9 +21,8 @@ from compare.results import Results
 from compare.state import RouteState, fold
 from compare.states import States
 from compare.verdict import Verdict, judge_state
-from shadow.account import RouteAccount
+from shadow.account import RouteAccount, skips_of
 from shadow.errors import StoreError
-from shadow.exchange import SkipReason
 from shadow.store.reader import Reader
 
 log = logging.getLogger(__name__)
@@ -121,12 +120,7 @@ class Evidence:
 
 def _account_since(lost: Mapping[str, int], before: Mapping[str, int], stored: int) -> RouteAccount:
     """Return the account of one step: its pairs, and what was lost since it began."""
-    known = {reason.value for reason in SkipReason}
-    skipped: dict[SkipReason, int] = {}
-    for name, n in lost.items():
-        reason = SkipReason(name) if name in known else SkipReason.LOST
-        if n > before.get(name, 0):
-            skipped[reason] = skipped.get(reason, 0) + n - before.get(name, 0)
+    skipped = skips_of({name: n - before.get(name, 0) for name, n in lost.items() if n > before.get(name, 0)})
     return RouteAccount(stored + sum(skipped.values()), stored, 0, skipped)
 
 

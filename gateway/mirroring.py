@@ -71,12 +71,13 @@ class Mirroring:
         budget: ByteBudget,
         disk: Spool,
         slates: SlateFolder | None,
+        slate: Slate,
         around: Surroundings,
     ) -> None:
         self.budget = budget
         self.disk = disk
         held = outlet.held if outlet is not None else None
-        self._estates = Estates(slates, store, store.reader().recorded, held)
+        self._estates = Estates(slates, slate, store, store.reader().recorded, held)
         self.ledger = Ledger(around.traffic, mirror, outlet.deliveries if outlet is not None else None, self._estates)
         self._outlet = outlet
         self._mirror = mirror
@@ -113,7 +114,7 @@ class Mirroring:
             disk=disk,
             courtesy=courtesy,
         )
-        mirroring = cls(mirror, store, outlet, budget, disk, slates, around)
+        mirroring = cls(mirror, store, outlet, budget, disk, slates, slate, around)
         stack.push_async_callback(mirroring._close_books, slate)  # the last word, after the mirror has drained
         await mirror.start()
         stack.push_async_callback(mirror.aclose, MIRROR_DRAIN_S)

@@ -75,7 +75,7 @@ class Ledger:
     @property
     def taken_over(self) -> int:
         """How many killed runs the accounts go on from."""
-        return len(self._estates) if self._estates is not None else 0
+        return self._estates.runs if self._estates is not None else 0
 
     @property
     def strays(self) -> Mapping[str, int]:

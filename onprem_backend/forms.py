@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import binascii
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from starlette.requests import Request
 
 from onprem_backend.problems import Problem
 
+_NOBODY = logging.Logger("nobody", logging.CRITICAL + 1)
+"""The parser would log a line with a byte of the body for each form that is broken."""
 _MAX_PARTS = 16
 _ENCODINGS = frozenset({b"", b"7bit", b"8bit", b"binary", b"base64"})
 
@@ -109,6 +112,7 @@ def parse_form(content_type: str, body: bytes, *, max_parts: int = _MAX_PARTS) -
     collector = _Collector(max_parts)
     try:
         parser = MultipartParser(boundary, collector.callbacks())  # type: ignore[arg-type]
+        parser.logger = _NOBODY
         parser.write(_without_preamble(body, boundary))
         parser.finalize()
     except FormParserError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -24,6 +24,18 @@ def _nothing_skipped() -> Mapping[SkipReason, int]:
 
 def _nothing_refused() -> Mapping[str, int]:
     return MappingProxyType({})
+
+
+_OFTEN_STORED = (SkipReason.STORE_FAILED, SkipReason.SHUTDOWN, SkipReason.LOST)
+"""What may be stored in spite of its name: the answer to a commit never came, or nobody waited for it any more."""
+
+
+def skips_of(told: Mapping[str, int]) -> Mapping[SkipReason, int]:
+    """Return counts that were written by name, perhaps by another version, by reason."""
+    found = Counter[SkipReason]()
+    for name, count in told.items():
+        found[SkipReason(name)] += count
+    return MappingProxyType(dict(found))
 
 
 def _summed(one: Mapping[T, int], other: Mapping[T, int]) -> Mapping[T, int]:
@@ -65,6 +77,23 @@ class RouteAccount:
     def balanced(self) -> bool:
         """Whether the identity holds."""
         return self.received == self.recorded + self.in_flight + sum(self.skipped.values())
+
+    def mended(self) -> RouteAccount:
+        """Return it without a negative number in flight: so many are stored that were counted as skipped as well."""
+        if self.in_flight >= 0:
+            return self
+        skipped, twice = Counter(self.skipped), -self.in_flight
+        for reason in (*_OFTEN_STORED, *self.skipped):
+            taken = min(twice, skipped[reason])
+            skipped[reason] -= taken
+            twice -= taken
+        return replace(self, in_flight=-twice, skipped=MappingProxyType(dict(+skipped)))
+
+    def ended(self) -> RouteAccount:
+        """Return it as that of a run that is gone: what it had in flight is lost."""
+        if not self.in_flight:
+            return self
+        return replace(self, in_flight=0, skipped=_summed(self.skipped, {SkipReason.LOST: self.in_flight}))
 
     def plus(self, other: RouteAccount) -> RouteAccount:
         """Return both accounts as one."""

@@ -24,7 +24,7 @@ from shadow.account import RouteAccount
 from shadow.delivery import Held, believable
 from shadow.errors import StoreError
 from shadow.exchange import SkipReason
-from shadow.slate import Counts, DeadSlate, SlateFolder
+from shadow.slate import Counts, DeadSlate, Slate, SlateFolder
 
 AskRedis = Callable[[str, list[str]], Awaitable[Mapping[str, Held]]]
 """Given a run and its routes, say what is held of each. Raises ``RedisError``."""
@@ -41,30 +41,40 @@ class AccountStore(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Estate:
+    """``accounts`` are that of the run together with what it had taken over itself."""
+
     slate: DeadSlate
     is_open: bool = True
     accounts: dict[str, RouteAccount] = field(default_factory=dict)
 
+    @property
+    def runs(self) -> int:
+        return self.slate.runs_before + 1
+
 
 class Estates:
-    """The runs that this one took over, for one event loop. ``recorded`` reads from the store, blocking, what is stored
-    of a run, by route; ``held`` asks Redis, where there is one."""
+    """The runs that this one took over, for one event loop. ``own`` is this run's slate; ``recorded`` reads from the
+    store, blocking, what is stored of a run, by route; ``held`` asks Redis, where there is one."""
 
     def __init__(
         self,
         folder: SlateFolder | None,
+        own: Slate,
         store: AccountStore,
         recorded: Callable[[str], Mapping[str, int]],
         held: AskRedis | None,
     ) -> None:
         self._folder = folder
+        self._own = own
         self._store = store
         self._recorded = recorded
         self._held = held
         self._estates: list[_Estate] = []
 
-    def __len__(self) -> int:
-        return len(self._estates)
+    @property
+    def runs(self) -> int:
+        """How many killed runs these are, with those that they had taken over."""
+        return sum(estate.runs for estate in self._estates)
 
     def account(self, route: str) -> RouteAccount:
         """Return the account of all runs that were taken over."""
@@ -100,12 +110,21 @@ class Estates:
             for route, counts in slate.routes.items()
         }
         await self._store.save_accounts(slate.run_id, accounts)
-        estate.accounts = accounts
+        before = {route: _closed(counts) for route, counts in slate.before.items()}
+        routes = accounts.keys() | before.keys()
+        none = RouteAccount()
+        estate.accounts = {route: accounts.get(route, none).plus(before.get(route, none)) for route in routes}
         if not any(account.in_flight for account in accounts.values()):
             estate.is_open = False
+            self._own.inherit(estate.runs, estate.accounts)
             await asyncio.to_thread(slate.remove)
             lost = sum(account.skipped.get(SkipReason.LOST, 0) for account in accounts.values())
             _log.warning("a gateway was killed; %d requests were under way and are counted as lost", lost)
+
+
+def _closed(counts: Counts) -> RouteAccount:
+    """Return the account of which nothing is in flight: what was not skipped is recorded."""
+    return RouteAccount(counts.received, counts.received - sum(counts.skipped.values()), 0, counts.skipped)
 
 
 def settled(counts: Counts, recorded: int, held: Held) -> RouteAccount:
@@ -113,7 +132,7 @@ def settled(counts: Counts, recorded: int, held: Held) -> RouteAccount:
     skipped = Counter(counts.skipped)
     skipped.update(believable(held.skipped, counts.received - recorded - skipped.total() - held.waiting))
     left = counts.received - recorded - skipped.total()
-    in_flight = max(0, min(held.waiting, left))
-    if left - in_flight:
+    in_flight = min(held.waiting, left)
+    if left > in_flight:
         skipped[SkipReason.LOST] += left - in_flight
-    return RouteAccount(counts.received, recorded, in_flight, MappingProxyType(dict(skipped)))
+    return RouteAccount(counts.received, recorded, in_flight, MappingProxyType(dict(skipped))).mended()

@@ -31,7 +31,8 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class SkipReason(StrEnum):
-    """Why a received request was not recorded. Each is a counter and a line on the status page."""
+    """Why a received request was not recorded. Each is a counter and a line on the status page. A name that only
+    another version knows, of a rolling update say, reads as ``LOST``: what was received stays counted."""
 
     NOT_SAMPLED = "not_sampled"
     METHOD_NOT_ALLOWED = "method_not_allowed"
@@ -47,9 +48,14 @@ class SkipReason(StrEnum):
     STORE_FAILED = "store_failed"
     LOST = "lost"
 
+    @classmethod
+    def _missing_(cls, value: object) -> SkipReason:
+        return cls.LOST
+
 
 class FailureKind(StrEnum):
-    """How a backend failed to give a whole answer. A complete answer with a 5xx status has no failure of this kind."""
+    """How a backend failed to give a whole answer. A complete answer with a 5xx status has no failure of this kind. A
+    name that only another version knows reads as ``PROTOCOL``: a failure stays a failure."""
 
     CONNECT = "connect"
     TIMEOUT = "timeout"
@@ -58,6 +64,10 @@ class FailureKind(StrEnum):
     TRUNCATED = "truncated"
     TOO_LARGE = "too_large"
     CANCELLED = "cancelled"
+
+    @classmethod
+    def _missing_(cls, value: object) -> FailureKind:
+        return cls.PROTOCOL
 
 
 class Role(StrEnum):

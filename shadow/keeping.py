@@ -13,7 +13,8 @@ class Kept(StrEnum):
     ``SHARED``: large ones are one object for each content and day. ``OWN``: they are objects of this exchange alone, so
     that they can be dropped without a look at any other. ``NONE``: by policy only digests were kept. ``DROPPED``: they
     were deleted when the pair was judged a match. ``EXPIRED``: their day's key was destroyed. ``PLAIN``: they are of
-    version 1 and wait to be encrypted (``shadow/store/adoption.py``).
+    version 1 and wait to be encrypted (``shadow/store/adoption.py``). A name that only another version knows reads as
+    ``NONE``.
     """
 
     SHARED = "shared"
@@ -22,6 +23,10 @@ class Kept(StrEnum):
     DROPPED = "dropped"
     EXPIRED = "expired"
     PLAIN = "plain"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Kept:
+        return cls.NONE
 
     @property
     def readable(self) -> bool:

@@ -11,8 +11,13 @@ its own lock, and a lock that was got counts only while the file still has its n
 The folder should be in memory: a store into a page of a disk's file system may have to wait for that disk. The blocks
 are written at the beginning, so that a full disk can't end the process by a signal later.
 
+A run's slate also bears what it took over: the closed accounts of the killed runs before it, so that after any number
+of kills the pages go on from the first. An heir that is killed between taking an account over and deleting its file
+(microseconds) has it twice on the next one's pages; the store has each run's account once, by its name.
+
 Layout: a head of ``HEAD_BYTES`` (one JSON line: the run, what the cells are), then records of a route's name and its
-cells, 64-bit numbers of the machine's own byte order. A record's name is there before its first count is.
+cells, 64-bit numbers of the machine's own byte order; then how many runs were taken over, and records of theirs. A
+record's name is there before its first count is.
 """
 
 from __future__ import annotations
@@ -34,6 +39,7 @@ from pathlib import Path
 
 from sqlalchemy import make_url
 
+from shadow.account import RouteAccount
 from shadow.exchange import Exchange, SkipReason
 
 HEAD_BYTES = 1024
@@ -43,7 +49,9 @@ RECORD_BYTES = NAME_BYTES + 8 * CELLS
 RECORDS = 256
 FORGOTTEN_AFTER_S = 7 * 86400.0
 LOCK_WAIT_S = 5.0
-_SIZE_BYTES = HEAD_BYTES + RECORDS * RECORD_BYTES
+_RECORDS_BYTES = RECORDS * RECORD_BYTES
+_RUNS_AT = HEAD_BYTES + _RECORDS_BYTES
+_SIZE_BYTES = _RUNS_AT + 8 + _RECORDS_BYTES
 _COLUMNS = ("received", *SkipReason)
 _OFFSET = {reason: 1 + number for number, reason in enumerate(SkipReason)}
 
@@ -59,15 +67,16 @@ class Counts:
 
 
 class _Places(dict[str, int]):
-    """Where the cells of each route begin. A route that comes when all records are taken is counted in the last one,
-    which has no name and is never read."""
+    """Where the cells of each route begin, in records from ``begin`` on. A route that comes when all records are taken
+    is counted in the last one, which has no name and is never read."""
 
-    def __init__(self, buffer: mmap.mmap | bytearray) -> None:
+    def __init__(self, buffer: mmap.mmap | bytearray, begin: int) -> None:
         self._buffer = buffer
+        self._begin = begin
 
     def __missing__(self, route: str) -> int:
         number, name = min(len(self), RECORDS - 1), route.encode()
-        at = HEAD_BYTES + number * RECORD_BYTES
+        at = self._begin + number * RECORD_BYTES
         if number == RECORDS - 1 or len(name) > NAME_BYTES:
             _log.warning("what route %s counts since the last second will not survive a kill", route)
         else:
@@ -84,7 +93,8 @@ class Slate:
         self._path = path
         self._lock = lock
         self._cells = memoryview(buffer).cast("q")
-        self._places = _Places(buffer)
+        self._places = _Places(buffer, HEAD_BYTES)
+        self._inherited = _Places(buffer, _RUNS_AT + 8)
 
     def receive(self, route: str) -> None:
         """Count a request in."""
@@ -94,6 +104,15 @@ class Slate:
         """Count why an exchange is not recorded; what is recorded, the store knows."""
         if reason is not None:
             self._cells[self._places[exchange.route] + _OFFSET[reason]] += 1
+
+    def inherit(self, runs: int, accounts: Mapping[str, RouteAccount]) -> None:
+        """Take over the closed accounts of so many runs, which nobody else has any more."""
+        self._cells[_RUNS_AT // 8] += runs
+        for route, account in accounts.items():
+            begin = self._inherited[route]
+            self._cells[begin] += account.received
+            for reason, count in account.skipped.items():
+                self._cells[begin + _OFFSET[reason]] += count
 
     def close(self, *, keep: bool) -> None:
         """End: remove the file, or leave it to the next run, where the store did not take the last account.
@@ -110,10 +129,13 @@ class Slate:
 
 @dataclass(frozen=True, slots=True)
 class DeadSlate:
-    """What a run that is gone had counted, by route. Whoever has it has it alone, until ``remove``."""
+    """What a run that is gone had counted, by route, and what the ``runs_before`` that it had taken over had. Whoever
+    has it has it alone, until ``remove``."""
 
     run_id: str
     routes: Mapping[str, Counts]
+    runs_before: int
+    before: Mapping[str, Counts]
     path: Path
     lock: int
 
@@ -141,6 +163,7 @@ class SlateFolder:
         self._store_name = hashlib.sha256(place.encode()).hexdigest()[:16]
         self._clock = clock
         self._dead_since_s: dict[str, float] = {}
+        self._unreadable: set[str] = set()
 
     @classmethod
     def open(cls, path: str | Path, store_url: str) -> SlateFolder:
@@ -174,28 +197,42 @@ class SlateFolder:
         place takes them first. Raises ``OSError``."""
         found: list[DeadSlate] = []
         with self._locked():
-            names = {path.name: path for path in self._path.glob("*.slate")}
+            paths = list(self._path.glob("*.slate"))
+            names = {path.name for path in paths}
             self._dead_since_s = {name: at for name, at in self._dead_since_s.items() if name in names}
-            for name, path in names.items():
-                if not name.startswith(f"{self._store_name}-"):
-                    _forget(path)
-                elif (lock := _try_lock(path)) is not None:
-                    dead = self._take(path, lock, patience_s)
-                    found += [] if dead is None else [dead]
+            for path in paths:
+                lock = _try_lock(path)
+                if lock is None:
+                    _note_life(path)
+                    continue
+                dead: DeadSlate | None = None
+                try:
+                    dead = self._look(path, lock, patience_s)
+                except Exception:  # of this file alone: the others go to their heir
+                    self._complain(path)
+                finally:
+                    if dead is None:
+                        os.close(lock)
+                found += [] if dead is None else [dead]
         return found
 
-    def _take(self, path: Path, lock: int, patience_s: float) -> DeadSlate | None:
+    def _look(self, path: Path, lock: int, patience_s: float) -> DeadSlate | None:
+        if not path.name.startswith(f"{self._store_name}-"):
+            _forget(path, os.fstat(lock).st_mtime)
+            return None
         since_s = self._dead_since_s.setdefault(path.name, self._clock())
         if self._clock() - since_s < patience_s:
-            os.close(lock)
             return None
-        try:
-            run_id, routes = _read(os.pread(lock, _SIZE_BYTES, 0))
-        except (ValueError, LookupError, TypeError, struct.error):  # its run was killed before it had counted anything
+        content = os.pread(lock, _SIZE_BYTES, 0)
+        if len(content) < _RUNS_AT:  # its run was killed before it had counted anything
             path.unlink(missing_ok=True)
-            os.close(lock)
             return None
-        return DeadSlate(run_id, routes, path, lock)
+        return _read(content, path, lock)
+
+    def _complain(self, path: Path) -> None:
+        if path.name not in self._unreadable:
+            self._unreadable.add(path.name)
+            _log.exception("%s cannot be read: what its gateway had under way is in no count", path)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -241,26 +278,37 @@ def _try_lock(path: Path) -> int | None:
     return None
 
 
-def _forget(path: Path) -> None:
-    """Delete what a run of another store left long ago: nobody came for it."""
+def _note_life(path: Path) -> None:
+    """Let the file's time of change say that somebody had it now: what is counted through the mapping does not move it
+    (in memory never, on a disk at some later time)."""
     with suppress(OSError):
-        if time.time() - path.stat().st_mtime < FORGOTTEN_AFTER_S:
-            return
-        if (lock := _try_lock(path)) is not None:
-            _log.warning("%s was left by a gateway that was killed long ago and is deleted", path)
-            path.unlink(missing_ok=True)
-            os.close(lock)
+        os.utime(path, follow_symlinks=False)
 
 
-def _read(content: bytes) -> tuple[str, dict[str, Counts]]:
+def _forget(path: Path, lived_at: float) -> None:
+    """Delete what a run of another store left long ago: nobody came for it."""
+    if time.time() - lived_at > FORGOTTEN_AFTER_S:
+        _log.warning("%s was left by a gateway that was killed long ago and is deleted", path)
+        path.unlink(missing_ok=True)
+
+
+def _read(content: bytes, path: Path, lock: int) -> DeadSlate:
     head = json.loads(content[:HEAD_BYTES])
     columns = list(head["columns"])  # another version may know other reasons: what it skipped for those is lost here
     known = {reason: columns.index(reason) for reason in SkipReason if reason in columns}
+    routes = _read_records(content[:_RUNS_AT], HEAD_BYTES, known)
+    is_whole = len(content) == _SIZE_BYTES  # else it is of a version that forgot what it took over
+    runs = struct.unpack_from("=q", content, _RUNS_AT)[0] if is_whole else 0
+    before = _read_records(content, _RUNS_AT + 8, known) if is_whole else {}
+    return DeadSlate(str(head["run"]), routes, runs, before, path, lock)
+
+
+def _read_records(content: bytes, begin: int, known: Mapping[SkipReason, int]) -> dict[str, Counts]:
     routes: dict[str, Counts] = {}
-    for at in range(HEAD_BYTES, _SIZE_BYTES, RECORD_BYTES):
+    for at in range(begin, len(content), RECORD_BYTES):
         name = content[at : at + NAME_BYTES].rstrip(b"\0").decode()
         cells = struct.unpack_from(f"={CELLS}q", content, at + NAME_BYTES)
         if name and cells[0]:
             skipped = {reason: cells[column] for reason, column in known.items() if cells[column]}
             routes[name] = Counts(cells[0], skipped)
-    return str(head["run"]), routes
+    return routes

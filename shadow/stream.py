@@ -20,6 +20,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 
+from shadow.account import skips_of
 from shadow.delivery import Held
 from shadow.exchange import SkipReason
 from shadow.transit import Parcel
@@ -98,7 +99,7 @@ class Stream:
                 together.expire(SKIPPED + owner, SKIPPED_KEPT_S)
             counts, *hashes = await together.execute()
         return {
-            owner: Held(int(count or 0), {SkipReason(reason.decode()): int(n) for reason, n in skipped.items()})
+            owner: Held(int(count or 0), skips_of({reason.decode(): int(n) for reason, n in skipped.items()}))
             for owner, count, skipped in zip(owners, counts, hashes[::2], strict=True)
         }
 
@@ -152,5 +153,6 @@ class Stream:
 
 
 def _entry(key: bytes, fields: Mapping[bytes, bytes]) -> Entry:
-    parcel = Parcel(fields[b"id"].decode(), fields[b"day"].decode(), fields[b"sealed"], int(fields[b"size"]))
-    return Entry(key.decode(), fields[b"owner"].decode(), parcel)
+    """Return the entry; what another version writes in other words can be given up, and stops nobody."""
+    exchange_id, day, owner = (fields.get(name, b"").decode() for name in (b"id", b"day", b"owner"))
+    return Entry(key.decode(), owner, Parcel(exchange_id, day, fields.get(b"sealed", b""), int(fields.get(b"size", 0))))

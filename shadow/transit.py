@@ -15,13 +15,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shadow.account import Stamp
+from shadow.account import Stamp, skips_of
 from shadow.errors import CorruptBody
-from shadow.exchange import Body, Exchange, Role, SkipReason
+from shadow.exchange import Body, Exchange, Role
 from shadow.keeping import Kept
 from shadow.store.opening import Opened
 from shadow.store.reader import Reader
-from shadow.store.rows import REQUEST, exchange_of, microseconds, observation_of
+from shadow.store.rows import REQUEST, exchange_of, legs_of, microseconds
 from shadow.store.sealing import Opener, seal_exchange
 from shadow.store.vault import day_of, unseal
 
@@ -73,8 +73,7 @@ def unpack(parcel: Parcel, parts: Opened) -> Unpacked:
         raise CorruptBody("the key of the parcel's day is destroyed")
     told = json.loads(unseal(key, _place(parcel.exchange_id), parcel.sealed), object_hook=_decode)
     opener = Opener.of(told["row"], parts.vault, {parcel.day: key})
-    legs = {Role(leg["role"]): observation_of(leg, opener) for leg in told["legs"]}
-    packed = exchange_of({**told["row"], "sequence": 0}, legs, opener)
+    packed = exchange_of({**told["row"], "sequence": 0}, legs_of(told["legs"], opener), opener)
     unkept: Mapping[str, str] = told["unkept"]
     objects = tuple(body.place for role, body in _by_role(packed) if body.place and role not in unkept)
     exchange = _loaded(packed, unkept, Reader(parts))
@@ -112,8 +111,7 @@ def _plain(stamp: Stamp) -> dict[str, Any]:
 
 
 def _stamp_of(told: Mapping[str, Any]) -> Stamp:
-    skipped = {SkipReason(reason): int(count) for reason, count in told["skipped"].items()}
-    return Stamp(told["run_id"], told["received"], skipped)
+    return Stamp(told["run_id"], told["received"], skips_of(told["skipped"]))
 
 
 def _encode(value: object) -> dict[str, str]:

@@ -174,6 +174,10 @@ class Worker:
         except CorruptBody as error:
             await self._give_up(entry, str(error))
             return
+        except (LookupError, TypeError, ValueError):  # it stays as it is, for whoever claims it next
+            self.work.returned += 1
+            _log.error("exchange %s is not of this version and left to another worker", entry.parcel.exchange_id)
+            return
         except (StoreError, OSError) as error:
             _log.error("exchange %s cannot be loaded now: %s", entry.parcel.exchange_id, error)
             self._pause = True

@@ -14,8 +14,9 @@ from typing import Any
 
 from sqlalchemy import Connection, case
 
-from shadow.account import RouteAccount, Stamp
+from shadow.account import RouteAccount, Stamp, skips_of
 from shadow.store.database import insert_of
+from shadow.store.rows import Row
 from shadow.store.schema import accounts
 
 AccountRow = dict[str, Any]
@@ -71,6 +72,12 @@ def stamped_row(stamp: Stamp, route: str, at_us: int) -> AccountRow:
     """Return the account that the stamp tells of, with the one exchange as recorded."""
     open_requests = stamp.received - sum(stamp.skipped.values())
     return account_row(stamp.run_id, route, RouteAccount(stamp.received, 1, open_requests - 1, stamp.skipped), at_us)
+
+
+def account_of(row: Row) -> RouteAccount:
+    """Return the account of a row."""
+    skipped, refused = skips_of(json.loads(row["skipped"])), json.loads(row["refused"])
+    return RouteAccount(row["received"], row["recorded"], row["in_flight"], skipped, refused).mended()
 
 
 def account_row(run_id: str, route: str, account: RouteAccount, at_us: int) -> AccountRow:

@@ -8,6 +8,7 @@ or that is broken, compressed unreadably or beyond the bound, is not kept at all
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ from shadow.store.json_redaction import MAX_BYTES, Unreadable, decompress, kind_
 
 REDACTED_FIELD = b"[redacted]"
 FORM, URLENCODED = "multipart/form-data", "application/x-www-form-urlencoded"
+
+_NOBODY = logging.Logger("nobody", logging.CRITICAL + 1)
+"""The parser would log a line with a byte of the body for each form that is broken."""
 
 _NAME = re.compile(rb"(?:^|;)\s*name(\*[^=;]*)?\s*=", re.IGNORECASE)
 
@@ -110,6 +114,7 @@ def _parse(plain: bytes, boundary: bytes) -> list[_Part]:
                 "on_end": lambda: ended.append(True),
             },
         )
+        parser.logger = _NOBODY
         parser.write(plain)
         parser.finalize()
     except FormParserError as error:

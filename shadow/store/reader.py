@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Engine, Select, func, select
@@ -16,11 +14,12 @@ from sqlalchemy.exc import DBAPIError
 
 from shadow.account import RouteAccount
 from shadow.errors import StoreError
-from shadow.exchange import Body, Exchange, Role, SkipReason
+from shadow.exchange import Body, Exchange
+from shadow.store.account_rows import account_of
 from shadow.store.counting import by_hour, snapshot, stored_routes, total
 from shadow.store.expiry import drop_bodies, purge_days
 from shadow.store.opening import Opened, Place, open_parts
-from shadow.store.rows import Row, exchange_of, microseconds, moment, observation_of
+from shadow.store.rows import Row, exchange_of, legs_of, microseconds, moment
 from shadow.store.schema import accounts, exchanges, observations
 from shadow.store.sealing import Opener
 from shadow.store.vault import day_of, unseal
@@ -131,29 +130,13 @@ class Reader:
     def accounts(self) -> dict[str, RouteAccount]:
         """Return each route's account over all runs. What a run that is gone left in flight is skipped as ``lost``."""
         alive_since = microseconds(self.now() - STALE_AFTER)
-        totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        skipped: defaultdict[str, Counter[SkipReason]] = defaultdict(Counter)
-        refused: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        totals: dict[str, RouteAccount] = {}
         with self.engine.connect() as connection:
             for row in connection.execute(select(accounts)).mappings():
-                route = row["route"]
-                skipped[route].update({SkipReason(reason): n for reason, n in json.loads(row["skipped"]).items()})
-                refused[route].update(json.loads(row["refused"]))
-                totals[route].update(received=row["received"], recorded=row["recorded"])
-                if row["updated_at_us"] >= alive_since:
-                    totals[route]["in_flight"] += row["in_flight"]
-                elif row["in_flight"]:
-                    skipped[route][SkipReason.LOST] += row["in_flight"]
-        return {
-            route: RouteAccount(
-                total["received"],
-                total["recorded"],
-                total["in_flight"],
-                MappingProxyType(dict(skipped[route])),
-                MappingProxyType(dict(refused[route])),
-            )
-            for route, total in totals.items()
-        }
+                account = account_of(row)
+                known = totals.get(row["route"], RouteAccount())
+                totals[row["route"]] = known.plus(account if row["updated_at_us"] >= alive_since else account.ended())
+        return totals
 
     def recorded(self, run_id: str) -> dict[str, int]:
         """Return how many exchanges of one run of a gateway are stored, by route."""
@@ -197,7 +180,7 @@ def _received(route: str | None, since: datetime | None, until: datetime | None)
 
 
 def _exchange(row: Row, legs: Sequence[Row], opener: Opener) -> Exchange:
-    return exchange_of(row, {Role(leg["role"]): observation_of(leg, opener) for leg in legs}, opener)
+    return exchange_of(row, legs_of(legs, opener), opener)
 
 
 def _legs(connection: Connection, sequences: Sequence[int]) -> Mapping[int, list[Row]]:

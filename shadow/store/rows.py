@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,6 +20,7 @@ OpenBody = Callable[[str, Row], tuple[tuple[bytes, ...] | None, str]]
 
 REQUEST = "request"
 
+_ROLES = frozenset(Role)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -84,6 +85,11 @@ def exchange_of(row: Row, legs: Mapping[Role, Observation], open_body: OpenBody)
         client_request_id=row["client_request_id"],
         sequence=row["sequence"],
     )
+
+
+def legs_of(rows: Iterable[Row], open_body: OpenBody) -> dict[Role, Observation]:
+    """Build the legs from their rows, but for those of a role that only another version knows."""
+    return {Role(row["role"]): observation_of(row, open_body) for row in rows if row["role"] in _ROLES}
 
 
 def observation_of(row: Row, open_body: OpenBody) -> Observation:

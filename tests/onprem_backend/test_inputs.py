@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 from typing import Any
 
 import httpx
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from onprem_backend.forms import parse_form
+from onprem_backend.problems import Problem
 from tests.onprem_backend.pictures import SAMPLES, array, half_red, load, noise, png, save, with_orientation
 
 HEIC = b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic" + bytes(64)
@@ -234,3 +237,10 @@ def test_every_answer_names_model_server_and_timings(client: httpx.Client) -> No
     assert list(timings) == ["queue", "decode", "inference", "encode"]
     assert all(float(value) >= 0 for value in timings.values())
     assert client.get("/nowhere").headers.get_list("server") == ["crossfade-onprem"]
+
+
+def test_no_byte_of_a_broken_form_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(Problem):
+        parse_form("multipart/form-data; boundary=b", b"--bsecret\r\n")
+    assert not caplog.records

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from shadow.account import Stamp
-from shadow.delivery import Delivery
+from shadow.delivery import Delivery, Held
 from shadow.exchange import Exchange, SkipReason
 from shadow.outlet import Outlet
 from shadow.store.objects import ObjectFolder
 from shadow.store.opening import Place, open_parts
-from shadow.stream import Stream
+from shadow.stream import SKIPPED, STREAM, Stream
 from shadow.tee import ByteBudget
-from shadow.transit import pack
+from shadow.transit import Parcel, pack
 from shadow.worker import MAX_DELIVERIES, Worker
 from tests.gateway.redis_server import RedisServer
 from tests.shadow.bench import body_of, exchange_of
@@ -94,6 +94,43 @@ async def test_what_the_store_could_not_take_is_given_back_and_never_given_up(
         assert await stream.deliveries(entry) == 0
         assert await stream.claim("next", 1, 0) == [entry]
     await stream.aclose()
+    parts.engine.dispose()
+
+
+async def test_what_another_version_wrote_stops_no_worker_and_stays_counted(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    """In a rolling update: an entry of other fields, a parcel of another make, and a reason to skip."""
+    stream = Stream(f"redis://127.0.0.1:{redis_server.port}/0", max_length=10, max_bytes=10**9)
+    parts = open_parts(Place(f"sqlite:///{tmp_path}/s.db", tmp_path / "bodies"))
+    known, route = pack(exchange_of("known"), Stamp("run", 3), parts), exchange_of().route
+    sealed = parts.vault.seal(known.day, "newer/parcel", b'{"v": 9}')
+    worker = Worker(stream, parts, ByteBudget(10**6), name="w", at_once=9, claim_after_s=60)
+    outlet = Outlet(stream, parts, "run", lambda _: {}, asyncio.get_running_loop().time)
+    tapped: list[str] = []
+
+    def tap(exchange: Exchange) -> None:
+        tapped.append(exchange.id)
+        worker.stopping = True
+        worker.settled(exchange, SkipReason.BREAKER_OPEN)
+
+    async with asyncio.timeout(20):
+        await stream.found_group()
+        with redis_server.connect() as redis:
+            redis.xadd(STREAM, {"post": "card"})
+            await stream.add(Parcel("newer", known.day, sealed, len(sealed)), f"run/{route}")
+            await outlet.save(exchange_of("known"), stamp=Stamp("run", 3))
+            await worker.run(tap)
+            await worker.flush()
+            redis.hset(f"{SKIPPED}run/{route}", "wind_of_change", 2)
+        assert tapped == ["known"]
+        assert (worker.work.given_up, worker.work.returned) == (1, 1)
+        (left,) = await stream.claim("newer", 9, 0)
+        assert left.parcel.exchange_id == "newer"
+        held = (await outlet.held("run", [route]))[route]
+    assert held == Held(1, {SkipReason.BREAKER_OPEN: 1, SkipReason.LOST: 2})
+    await stream.aclose()
+    await outlet.aclose()
     parts.engine.dispose()
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from shadow.account import RouteAccount, Stamp
 from shadow.errors import StoreClosed, StoreError, StoreFull
-from shadow.exchange import Exchange, SkipReason
+from shadow.exchange import Exchange, Failure, FailureKind, SkipReason
 from shadow.rule import SECRET_HEADERS
 from shadow.store.database import open_database, writing
 from shadow.store.redaction import REDACTED
@@ -169,6 +169,44 @@ async def test_an_account_that_was_taken_before_a_stamp_takes_nothing_back(shelf
         await store.save_accounts("run", {exchange_of().route: RouteAccount(10, 0, 0, {SkipReason.QUEUE_FULL: 10})})
         account = store.reader().accounts()[exchange_of().route]
     assert account == RouteAccount(11, 1, 0, {SkipReason.QUEUE_FULL: 10})
+
+
+async def test_what_is_stored_though_its_save_failed_makes_no_number_negative(shelf: Shelf) -> None:
+    """The answer to a commit may never come: the gateway counts a failure, and the row is there."""
+    moment = NOON
+    async with shelf.stored(now=lambda: moment) as store:
+        route, failed = exchange_of().route, {SkipReason.STORE_FAILED: 2}
+        await store.save(exchange_of(), stamp=Stamp("run", 3))
+        await store.save_accounts("run", {route: RouteAccount(3, 0, 1, failed)})
+        balanced = RouteAccount(3, 1, 0, failed)
+        assert store.reader().accounts() == {route: balanced}
+        await store.save_accounts("run", {route: RouteAccount(3, 0, 0, {SkipReason.STORE_FAILED: 3})})
+        assert store.reader().accounts() == {route: balanced}
+        moment += timedelta(days=1)
+        assert store.reader().accounts() == {route: balanced}, "nor when the run is gone"
+
+
+async def test_what_a_newer_version_wrote_by_names_unknown_here_is_read_and_stays_counted(shelf: Shelf) -> None:
+    async with shelf.stored() as store:
+        whole = exchange_of("one", body=body_of(b"x"))
+        failed = replace(whole.primary, failure=Failure(FailureKind.RESET, "Tired"))
+        await store.save(replace(whole, shadow=failed, control=failed))
+        await store.save_accounts("run", {"r": RouteAccount(9, 3, 0, {SkipReason.LOST: 1, SkipReason.SHUTDOWN: 5})})
+        with writing(store.reader().engine).begin() as connection:
+            for change in (
+                "UPDATE accounts SET skipped = REPLACE(skipped, 'shutdown', 'wind_of_change')",
+                "UPDATE exchanges SET bodies = 'on_the_moon'",
+                "UPDATE observations SET failure_kind = 'tired' WHERE role = 'shadow'",
+                "UPDATE observations SET role = 'witness' WHERE role = 'control'",
+            ):
+                connection.execute(text(change))
+        reader = store.reader()
+        assert reader.accounts() == {"r": RouteAccount(9, 3, 0, {SkipReason.LOST: 6})}
+        found = reader.exchange("one")
+    assert found is not None
+    assert (found.request.body.chunks, found.control) == (None, None)
+    assert found.shadow is not None
+    assert found.shadow.failure == Failure(FailureKind.PROTOCOL, "Tired")
 
 
 async def test_a_run_keeps_the_time_it_started(shelf: Shelf) -> None:
