@@ -10,6 +10,7 @@ Order, repetition and value bytes are kept (RFC 9110 section 5.3, 5.5). Only the
 * for a backend with a credential of its own, the client's ``Authorization`` and any field of the credential's name go,
   and the credential comes;
 * what the caller of ``request_fields`` drops and adds: forwarded fields and the trace context;
+* of a request also the same names with an underscore for a hyphen (``gateway.aliases``), and ``Content_Length``;
 * ``Date`` is added to an answer that has none (section 6.6.1 asks an intermediary with a clock to do so).
 
 Nothing else is invented: no User-Agent, Accept, Accept-Encoding, Via or Server.
@@ -21,6 +22,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
+from gateway.aliases import with_aliases
 from gateway.lines import encode_lines
 from gateway.settings import Credential
 from shadow.exchange import Headers
@@ -54,9 +56,9 @@ _NEVER_NOMINATED = frozenset(
         b"x-forwarded-proto",
     }
 )
-_NOT_TO_BACKEND = _HOP_BY_HOP | {b"host", b"expect", REQUEST_ID}
-_NOT_TO_CLIENT = _HOP_BY_HOP | {REQUEST_ID}
 _LENGTH = frozenset({b"content-length"})
+_NOT_TO_BACKEND = with_aliases(_HOP_BY_HOP | {b"host", b"expect", REQUEST_ID} | _LENGTH) - _LENGTH
+_NOT_TO_CLIENT = _HOP_BY_HOP | {REQUEST_ID}
 _SECOND = timedelta(seconds=1)
 
 

@@ -1,7 +1,8 @@
 """What a backend is told about where a request came from: ``X-Forwarded-*`` and ``Forwarded`` (RFC 7239). Pure.
 
 Such fields are claims. They are believed from a peer that is a trusted proxy and are removed from everybody else's
-requests, whatever the mode. By mode the gateway adds its own:
+requests, whatever the mode. Their aliases, which only some proxies filter, are believed from nobody. By mode the
+gateway adds its own:
 
 * ``off``: none is invented; a trusted proxy's pass untouched;
 * ``x-forwarded``: ``X-Forwarded-For`` gets the peer's address at its end, ``-Proto`` and ``-Host`` are set where the
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
 
+from gateway.aliases import is_alias, with_aliases
 from gateway.arrival import Arrival
 from gateway.fields import values_of
 from shadow.exchange import Headers
@@ -25,7 +27,7 @@ from shadow.exchange import Headers
 MODES = ("off", "x-forwarded", "forwarded", "both")
 FOR, PROTO, HOST, FORWARDED = b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"forwarded"
 
-_CLAIMS = (b"x-forwarded-", FORWARDED)
+_CLAIMS = (*with_aliases({b"x-forwarded-"}), FORWARDED)
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
@@ -68,8 +70,10 @@ class Forwarding:
         """Return what happens to the fields of this request on their way to a backend."""
         claims = frozenset([name for name in arrival.first if name.startswith(_CLAIMS) and _is_claim(name)])
         trusted = self._trusts(arrival.peer)
+        if trusted:
+            claims = frozenset(filter(is_alias, claims)) if claims else claims
         if not self._legacy and not self._standard:
-            return NO_CHANGE if trusted or not claims else FieldChange(claims)
+            return FieldChange(claims) if claims else NO_CHANGE
         believed = arrival.headers if trusted else ()
         added: list[tuple[bytes, bytes]] = []
         if self._legacy:
@@ -78,7 +82,7 @@ class Forwarding:
             hops = [*values_of(believed, FORWARDED), _element(arrival)]
             added.append((FORWARDED, b", ".join(hop for hop in hops if hop)))
         ours = frozenset(name for name, _ in added)
-        return FieldChange(ours if trusted else claims | ours, tuple(added))
+        return FieldChange(claims | ours, tuple(added))
 
     def _is_trusted(self, peer: str | None) -> bool:
         try:
@@ -95,7 +99,7 @@ def _nobody(peer: str | None) -> bool:
 
 
 def _is_claim(name: bytes) -> bool:
-    return name == FORWARDED or name.startswith(b"x-forwarded-")
+    return name == FORWARDED or name[0] != FORWARDED[0]
 
 
 def _legacy_fields(arrival: Arrival, believed: Headers) -> list[tuple[bytes, bytes]]:

@@ -40,6 +40,7 @@ from gateway.intake import Ending, Intake, RequestBody
 from gateway.problem import Problem
 from shadow.exchange import Failure, FailureKind, Headers, Observation
 from shadow.failures import failure_kind
+from shadow.media import is_events, is_stream
 from shadow.tee import Tee
 
 MAX_ARRIVALS = 10_000
@@ -248,26 +249,26 @@ class Passage:
         self._total_s = self._end_s()
 
     async def _pass_on(self, stream: httpx.AsyncByteStream, *, hollow: bool) -> None:
-        is_events = self._media_type.lower().startswith("text/event-stream")
+        is_endless = is_stream(self._media_type)
         take_ready: Callable[[], bytes] = getattr(stream, "take_ready", _nothing_ready)
         while chunk := take_ready():  # what is there needs no waiting for
-            await self._pass_one(stream, chunk, is_events, hollow)
+            await self._pass_one(stream, chunk, is_endless, hollow)
         if getattr(stream, "is_read", False):
             return
         chunks = aiter(stream)
         try:
             async for chunk in chunks:
-                await self._pass_one(stream, chunk, is_events, hollow)
+                await self._pass_one(stream, chunk, is_endless, hollow)
         finally:
             # Left to the garbage collector, a half-read generator would be closed by a task that nobody owns.
             if isinstance(chunks, AsyncGeneratorType):
                 await chunks.aclose()
 
-    async def _pass_one(self, stream: httpx.AsyncByteStream, chunk: bytes, is_events: bool, hollow: bool) -> None:
-        if is_events:
-            self._deadline.extend(self._events_left_s())
+    async def _pass_one(self, stream: httpx.AsyncByteStream, chunk: bytes, is_endless: bool, hollow: bool) -> None:
+        if is_endless:
+            self._deadline.extend(self._stream_left_s())
         self._tee.feed(chunk)
-        if is_events and len(self._arrivals_s) < MAX_ARRIVALS:
+        if is_endless and len(self._arrivals_s) < MAX_ARRIVALS and is_events(self._media_type):
             self._arrivals_s.append(self._elapsed_s())
             self._arrival_bytes.append(len(chunk))
         if not chunk or hollow:
@@ -277,8 +278,8 @@ class Passage:
         else:
             await self._to_client({"type": "http.response.body", "body": chunk, "more_body": True})
 
-    def _events_left_s(self) -> float:
-        """Return how long the next event may take: a stream of events has no end that could be waited for."""
+    def _stream_left_s(self) -> float:
+        """Return how long the next part of a stream may take: it has no end that could be waited for."""
         backend = self._dispatch.backend
         if backend.stream_max_s is None:
             return backend.timeout_s

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
+from gateway.aliases import with_aliases
 from shadow.keeping import KeepRule
 from shadow.rule import MirrorLimits, ShadowRule, StreamRule
 
@@ -27,7 +28,7 @@ class Credential:
     @cached_property
     def replaced(self) -> frozenset[bytes]:
         """The names of the client's fields that go when this one comes."""
-        return frozenset({b"authorization", self.pair[0]})
+        return with_aliases({b"authorization", self.pair[0]})
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class BackendTls:
 class Backend:
     """Where requests can go. ``servers`` are base URLs (scheme, authority, optional path prefix without a trailing
     slash), or ``unix://`` and the absolute path of a socket. ``timeout_s`` bounds the wait for the whole answer,
-    or, where that is a stream of events, for its next part; ``stream_max_s`` bounds such a stream as a whole.
+    or, where that is a stream (``shadow.media``), for its next part; ``stream_max_s`` bounds such a stream as a whole.
     ``connect_timeout_s`` bounds the connection."""
 
     name: str

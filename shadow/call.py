@@ -15,6 +15,7 @@ import httpx
 from shadow.exchange import Body, Exchange, Failure, FailureKind, Headers, Observation, Role
 from shadow.failures import failure_kind
 from shadow.header_policy import copy_headers, join_target
+from shadow.media import is_events, is_stream
 from shadow.message import LightRequest
 from shadow.rule import ShadowRule
 from shadow.servers import Choose, ServerCall, UncountedCall, Way
@@ -82,7 +83,7 @@ class Caller:
         try:
             async with asyncio.timeout(target.timeout_s) as limit:
                 reading.give_time = partial(_give_time, limit)
-                reading.events_s = 2 * (exchange.primary.total_s or 0.0)
+                reading.stream_s = 2 * (exchange.primary.total_s or 0.0)
                 await reading.run(self._transport, request)
         except (TimeoutError, httpx.TransportError, _TooLarge) as error:
             failure = _failure_of(error, answered=reading.status is not None)
@@ -168,7 +169,7 @@ class _Reading:
         self.tee = tee
         self.status: int | None = None
         self.give_time: Callable[[float], None] = lambda _: None
-        self.events_s = 0.0
+        self.stream_s = 0.0
         self._headers: Headers = ()
         self._first: dict[bytes, bytes] = {}
         self._cap_bytes = cap_bytes
@@ -193,15 +194,16 @@ class _Reading:
             await response.aclose()
 
     async def _read(self, response: httpx.Response) -> None:
-        event_stream = self._field(b"content-type").lower().startswith("text/event-stream")
-        if event_stream:
-            self.give_time(self.events_s)
+        media_type = self._field(b"content-type")
+        has_events = is_events(media_type)
+        if is_stream(media_type):
+            self.give_time(self.stream_s)
         assert isinstance(response.stream, httpx.AsyncByteStream)
         async for chunk in response.stream:
             if self._disk is not None and self._disk.is_behind and self.tee.lost is None:
                 await self._let_catch_up(self._disk)
             self.tee.feed(chunk)
-            if event_stream and len(self._arrivals_s) < MAX_ARRIVALS:
+            if has_events and len(self._arrivals_s) < MAX_ARRIVALS:
                 self._arrivals_s.append(self._elapsed())
                 self._arrival_bytes.append(len(chunk))
             if self.tee.size_bytes > self._cap_bytes:
@@ -247,7 +249,7 @@ class _Reading:
 
 
 def _give_time(limit: asyncio.Timeout, seconds: float) -> None:
-    """Move the end of a call. A stream of events may last longer than an answer: as long as the primary's allows to
+    """Move the end of a call. A stream may last longer than another answer: as long as the primary's allows to
     expect; between two parts of it the read timeout holds."""
     end_s = limit.when()
     if end_s is not None:

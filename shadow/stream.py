@@ -18,7 +18,9 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as TimedOut
 
 from shadow.account import skips_of
 from shadow.delivery import Held
@@ -71,7 +73,9 @@ class Stream:
             url,
             socket_connect_timeout=CONNECT_TIMEOUT_S,
             socket_timeout=TIMEOUT_S,
-            retry=Retry(NoBackoff(), 0),
+            # Nothing is tried again, but what failed so ends its connection: also where a primary became a replica, or
+            # it would refuse every entry for as long as that lasts.
+            retry=Retry(NoBackoff(), 0, (Disconnected, TimedOut, ResponseError)),
         )
         self._max_length = max_length
         self._max_bytes = max_bytes

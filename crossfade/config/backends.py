@@ -118,11 +118,9 @@ class BackendConfig(Section):
     tls: BackendTlsConfig | None = Field(None, description="client certificate, own authorities, server name")
     auth: AuthConfig | None = Field(None, description="the gateway's own credential for this backend")
     timeout_s: Annotated[float, Field(gt=0, le=3600)] = Field(
-        30.0, description="for the whole answer; for text/event-stream between two parts of it"
+        30.0, description="for the whole answer; for a stream of events, JSON lines or pictures between two parts of it"
     )
-    stream_max_s: Annotated[float, Field(gt=0)] | None = Field(
-        None, description="for a whole text/event-stream; any if left out"
-    )
+    stream_max_s: Annotated[float, Field(gt=0)] | None = Field(None, description="for a whole stream; any if left out")
     connect_timeout_s: Annotated[float, Field(gt=0, le=300)] = Field(5.0, description="for the connection")
     health: HealthConfig | None = Field(None, description="active checks; none if left out")
     balancing: ServersConfig = Field(ServersConfig(), description="when a server gets no requests for a while")

@@ -8,6 +8,9 @@ Only that task writes outside the script.
 
 The pool is small: a script takes tens of microseconds, so few connections carry all that one process can ask, and few
 have to be opened within the deadline when Redis comes back under load.
+
+A server that answers with an error, such as a primary that became a replica, would do so for as long as the connection
+lasts. So the next decision connects anew, to whatever the address leads to by then.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from typing import Any
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from gateway.limiting.counting import Decision, Look
 from gateway.limiting.rules import Charge, Strategy
@@ -74,9 +77,11 @@ class RedisCounters:
         slots = [charge for charge in charges if commit and charge.rule.strategy is Strategy.SLOTS]
         try:
             decision = await self._decide(charges, lease, commit)
-        except BaseException:
+        except BaseException as error:
             for charge in slots:  # it may have been taken all the same
                 self._give_back(charge.key, lease)
+            if isinstance(error, ResponseError):
+                await self._leave()
             raise
         for charge, look in zip(charges, decision.looks, strict=True):
             if decision.charged and not look.refused and charge.rule.strategy is Strategy.SLOTS:
@@ -108,6 +113,10 @@ class RedisCounters:
         except NoScriptError:
             answer = await client.eval(self._text, len(keys), *keys, *arguments)
         return read_answer(answer)
+
+    async def _leave(self) -> None:
+        """Close the connections that nobody uses, the one of the last answer among them."""
+        await self._redis.connection_pool.disconnect(inuse_connections=False)
 
     def _give_back(self, key: str, lease: str) -> None:
         self._returned[lease] = key

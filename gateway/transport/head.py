@@ -21,6 +21,7 @@ Fields = Sequence[tuple[bytes, bytes]]
 
 _TARGET = re.compile(rb"[\x21-\x7e\x80-\xff]+")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
+_SPACED_NAME = re.compile(rb"(\r\n[!#$%&'*+\-.^_`|~0-9A-Za-z]++)[ \t]++:")
 _METHOD = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
@@ -108,14 +109,17 @@ class _Callbacks:
 def decode_answer(data: bytes, method: str) -> AnswerHead:
     """Decode a head that ends with its empty line and is followed by nothing.
 
-    ``method`` is the request's. Raises ``httpx.RemoteProtocolError``. Obsolete line folding is refused, which RFC 9112
-    section 5.2 allows a gateway.
+    ``method`` is the request's. Raises ``httpx.RemoteProtocolError``. White space between a name and its colon is taken
+    out (RFC 9112 section 5.1); obsolete line folding is refused, which section 5.2 allows a gateway.
     """
     callbacks = _Callbacks()
     parser = httptools.HttpResponseParser(callbacks)
     try:
         parser.feed_data(data)
     except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+        mended = _SPACED_NAME.sub(rb"\1:", data)
+        if mended != data:
+            return decode_answer(mended, method)
         # The parser's text names what it expected; it quotes nothing that came.
         raise httpx.RemoteProtocolError(f"the answer's head is no HTTP/1.1: {error}") from None
     status, version = parser.get_status_code(), parser.get_http_version().encode("ascii")

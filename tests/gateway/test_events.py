@@ -76,12 +76,12 @@ def test_p18_events_arrive_when_they_are_sent_with_the_mirror_on_and_off(mirror:
     assert statistics.median(delays_s) < 0.25, "held back to the end, half of them would be late by more than 0.5 s"
 
 
-def stream_events(count: int, pause_s: float) -> Script:
+def stream_events(count: int, pause_s: float, head: bytes = EVENT_STREAM) -> Script:
     """Return a script that sends so many events, with a pause before each."""
 
     def script(peer: Peer) -> None:
         while peer.read_request() is not None:
-            peer.send(EVENT_STREAM)
+            peer.send(head)
             for number in range(count):
                 time.sleep(pause_s)  # the backend's own pace is what the test is about
                 event = b"data: %d\n\n" % number
@@ -94,6 +94,17 @@ def stream_events(count: int, pause_s: float) -> Script:
 def test_a_stream_of_events_may_last_longer_than_any_other_answer() -> None:
     with (
         Backend(stream_events(15, 0.1)) as backend,
+        running(with_backend(one_route(backend.url), "cloud", timeout_s=1.2)) as gateway,
+    ):
+        assert gateway.request("GET", "/").body.count(b"data") == 15
+        assert gateway.taps.wait()[0].primary.failure is None
+
+
+@pytest.mark.parametrize("media_type", ["application/x-ndjson", "Application/JSONL; charset=utf-8"])
+def test_a_stream_of_lines_may_last_as_long_as_one_of_events(media_type: str) -> None:
+    head = EVENT_STREAM.replace(b"text/event-stream", media_type.encode())
+    with (
+        Backend(stream_events(15, 0.1, head)) as backend,
         running(with_backend(one_route(backend.url), "cloud", timeout_s=1.2)) as gateway,
     ):
         assert gateway.request("GET", "/").body.count(b"data") == 15

@@ -39,6 +39,16 @@ def test_what_a_stranger_claims_reaches_no_backend(mode: str) -> None:
     assert not [value for value in values if b"1.2.3.4" in value or b"shop" in value or value == b"443"]
 
 
+@pytest.mark.parametrize("mode", ["off", "x-forwarded", "forwarded", "both"])
+@pytest.mark.parametrize("peer", ["9.9.9.9", "10.1.1.1"])
+def test_what_a_backend_may_take_for_a_claim_is_believed_from_nobody(mode: str, peer: str) -> None:
+    aliases = tuple((name, b"6.6.6.6") for name in (b"x_forwarded_for", b"x-forwarded_proto", b"x_forwarded-host"))
+    found = seen(mode, peer, (*aliases, *CLAIMS), "10.0.0.0/8")
+    assert not [name for name in found if b"_" in name]
+    assert b"6.6.6.6" not in found.values()
+    assert (found.get(b"x-forwarded-port") == b"443") is (peer == "10.1.1.1")
+
+
 def test_nothing_is_invented_when_off_and_a_trusted_proxy_passes_untouched() -> None:
     assert seen("off", "9.9.9.9", ()) == {}
     assert seen("off", "10.1.1.1", CLAIMS, "10.0.0.0/8") == dict(CLAIMS)

@@ -7,6 +7,7 @@ import struct
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from tests.fakes.backend import Backend
 from tests.gateway.client import Client
 from tests.gateway.harness import Running, one_route, running, with_limits
 from tests.gateway.limits import STRATEGIES, allowed, charges, limiter
-from tests.gateway.redis_server import RedisServer
+from tests.gateway.redis_server import RedisServer, redis_running
 
 
 def on_redis(backend: Backend, server: RedisServer, *limits: str, on_failure: str = "open") -> Settings:
@@ -83,6 +84,28 @@ def test_r05_a_redis_that_fails_and_comes_back(
     warnings = [record for record in caplog.records if record.name == "gateway.limiting.limiter"]
     assert len(warnings) == 1, "one line in ten seconds"
     assert str(redis_server.port) not in warnings[0].getMessage()
+
+
+def test_r05_after_a_failover_the_new_primary_is_asked_though_the_old_one_stays(
+    backend: Backend, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    address = tmp_path / "primary.sock"
+    (tmp_path / "other").mkdir()
+    with redis_running(tmp_path / "other") as other:
+        for server, name in ((redis_server, "a.sock"), (other, "b.sock")):
+            server.kill()
+            server.start("--unixsocket", str(tmp_path / name))
+        address.symlink_to(tmp_path / "a.sock")
+        settings = with_limits(one_route(backend.url), "40/minute", storage=f"async+redis+unix://{address}")
+        with running(settings) as gateway:
+            assert gateway.request("GET", "/").values(b"ratelimit")
+            with redis_server.connect() as admin:
+                admin.replicaof("127.0.0.1", "1")  # it keeps its connections, and refuses every charge on them
+            address.unlink()
+            address.symlink_to(tmp_path / "b.sock")
+            wait_recovered(gateway)
+            with other.connect() as admin:
+                assert admin.dbsize() == 1
 
 
 def test_r05_the_closed_policy_answers_503_and_never_500(backend: Backend, redis_server: RedisServer) -> None:

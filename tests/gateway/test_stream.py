@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 
 from gateway.settings import Settings
 from shadow.exchange import SkipReason
 from shadow.rule import StreamRule
-from shadow.stream import BYTES, STREAM
+from shadow.stream import BYTES, STREAM, Stream
+from shadow.transit import Parcel
 from tests.fakes.backend import Backend
 from tests.gateway.harness import Running, one_route, running
-from tests.gateway.redis_server import RedisServer
+from tests.gateway.redis_server import RedisServer, redis_running
 
 
 def streamed(cloud: Backend, redis: RedisServer, folder: Path, **bounds: int) -> Settings:
@@ -108,3 +110,26 @@ def test_a_redis_that_hangs_costs_production_nothing(cloud: Backend, redis_serve
             assert account(gateway.status())["received"] == 51
         finally:
             redis_server.resume()
+
+
+async def test_after_a_failover_the_new_primary_is_asked_though_the_old_one_stays(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    address = tmp_path / "primary.sock"
+    (tmp_path / "other").mkdir()
+    parcel = Parcel("id", "2026-01-01", b"sealed", 6)
+    with redis_running(tmp_path / "other") as other:
+        for server, name in ((redis_server, "a.sock"), (other, "b.sock")):
+            server.kill()
+            server.start("--unixsocket", str(tmp_path / name))
+        address.symlink_to(tmp_path / "a.sock")
+        stream = Stream(f"unix://{address}", max_length=10, max_bytes=1000)
+        assert await stream.add(parcel, "owner")
+        with redis_server.connect() as admin:
+            admin.replicaof("127.0.0.1", "1")  # it keeps its connections, and refuses every entry on them
+        address.unlink()
+        address.symlink_to(tmp_path / "b.sock")
+        with pytest.raises(ResponseError):
+            await stream.add(parcel, "owner")
+        assert await stream.add(parcel, "owner")
+        await stream.aclose()

@@ -199,6 +199,14 @@ def test_nothing_is_invented(gateway: Running, backend: Backend) -> None:
     assert request.values(b"host") == [b"127.0.0.1:%d" % backend.port]
 
 
+def test_what_a_backend_may_take_for_framing_or_our_id_stays_here(gateway: Running, backend: Backend) -> None:
+    aliases = [(b"Transfer_Encoding", b"chunked"), (b"Content_Length", b"0"), (b"X_Request-Id", b"mine")]
+    gateway.request("POST", "/", [*aliases, (b"X_Other", b"kept")], b"hello")
+    (request,) = backend.requests
+    assert [(name, value) for name, value in request.fields if b"_" in name] == [(b"x_other", b"kept")]
+    assert request.body == b"hello"
+
+
 def test_the_request_id_is_the_gateways_own(gateway: Running, backend: Backend) -> None:
     answer = gateway.request("GET", "/", [(b"X-Request-Id", b"mine")])
     exchange = gateway.taps.wait()[0]
@@ -215,12 +223,13 @@ def test_a_date_is_added_only_where_there_is_none(gateway: Running) -> None:
 
 
 def test_a_backend_with_a_credential_never_gets_the_clients(backend: Backend) -> None:
-    fields = [(b"Authorization", b"Bearer client"), (b"X-Api-Key", b"client")]
+    fields = [(b"Authorization", b"Bearer client"), (b"X-Api-Key", b"client"), (b"X_Api-Key", b"client")]
     settings = one_route(backend.url)
     with running(settings) as gateway:
         gateway.request("GET", "/", fields)
     with running(with_backend(settings, "cloud", credential=Credential("X-Api-Key", "ours"))) as gateway:
         gateway.request("GET", "/", fields)
+    assert b"client" not in b"".join(value for _, value in backend.requests[1].fields)
     assert backend.requests[0].values(b"authorization") == [b"Bearer client"]
     assert backend.requests[1].values(b"authorization") == []
     assert backend.requests[1].values(b"x-api-key") == [b"ours"]
