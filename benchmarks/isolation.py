@@ -33,12 +33,13 @@ from benchmarks.isolation_load import load, memory_mib, process, refusing_port
 from benchmarks.isolation_peers import BEHAVIOURS
 from benchmarks.isolation_report import Gateway, Results, latency_table, memory_table, peer_table
 from crossfade.demo.processes import free_port
+from gateway.trimming import CALM_LOOKS, LOOK_EVERY_S
 
 SIZES = {"1 KB": (1_000, 100.0), "1 MB": (1_000_000, 10.0), "10 MB": (10_000_000, 2.0)}
 """Bytes of a body, and requests a second."""
 BUDGET_MIB = 128
 DRAIN_S = 40.0
-COME_BACK_S = 2.0
+COME_BACK_S = CALM_LOOKS * LOOK_EVERY_S + 1.0
 """How long freed memory may take to go back to the system."""
 PEERS = ("nginx", "traefik", "envoy")
 CONFIG = """\
