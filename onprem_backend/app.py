@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
@@ -29,6 +30,8 @@ from onprem_backend.problems import Problem
 from onprem_backend.registry import Registry
 from onprem_backend.settings import FEATURES, Settings
 from onprem_backend.tracing import Tracer, no_tracer
+
+_log = logging.getLogger("onprem_backend")
 
 _FILE_FIELDS = ("file", "image")
 _MASK_FIELDS = ("mask",)
@@ -70,12 +73,11 @@ def create_app(
     app = Starlette(
         routes=[*_picture_routes(Uploads(pictures)), *_control_routes(control)],
         lifespan=lifespan,
-        middleware=[Middleware(ServerName, name=settings.server_name)],
+        middleware=[Middleware(ServerName, name=settings.server_name), Middleware(LastResort)],
         exception_handlers={
             Problem: _answer_problem,
             HTTPException: _answer_http_exception,
             ClientDisconnect: _answer_nobody,
-            Exception: _answer_internal_error,
         },
     )
     app.state.registry = registry
@@ -122,6 +124,31 @@ class ServerName:
         await self._app(scope, receive, send_named if scope["type"] == "http" else send)
 
 
+class LastResort:
+    """Answers what nobody expected. An exception that gets as far as the server closes the connection without a word,
+    which costs the next request on it: a gateway's connections are shared."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def send_watched(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_watched)
+        except Exception:  # the boundary of a request
+            if scope["type"] != "http" or started:
+                raise
+            _log.exception("a request failed in a way that nobody expected")
+            fallen = Problem("internal_error", "the server failed; its log says why")
+            await (await _answer_problem(Request(scope), fallen))(scope, receive, send)
+
+
 class Uploads:
     """The endpoints that take pictures."""
 
@@ -161,7 +188,8 @@ class Uploads:
 
     def _ask(self, feature: str, request: Request) -> Ask:
         """Check what can be refused before the body is read."""
-        ask = Ask(feature, check_options(feature, request.query_params), dict(request.headers))
+        headers = {**request.headers, "accept": ", ".join(request.headers.getlist("accept"))}
+        ask = Ask(feature, check_options(feature, request.query_params), headers)
         self._pictures.registry.choose(feature, ask.options)
         return ask
 
@@ -199,7 +227,3 @@ async def _answer_http_exception(request: Request, error: Exception) -> Response
 
 async def _answer_nobody(request: Request, error: Exception) -> Response:
     return Response(status_code=_CLIENT_CLOSED_REQUEST)
-
-
-async def _answer_internal_error(request: Request, error: Exception) -> Response:
-    return await _answer_problem(request, Problem("internal_error", "the server failed; its log says why"))

@@ -17,7 +17,7 @@ import torch
 
 from onprem_backend.images import Picture
 from onprem_backend.problems import Problem
-from onprem_backend.runtime import Interruptible, Runtime
+from onprem_backend.runtime import Interruptible, Runtime, check_finite
 from onprem_backend.sessions import Job, MakeSession, Result
 
 UPSCALE = 2
@@ -118,9 +118,11 @@ class _Deterministic:
 
     def __call__(self, batch: torch.Tensor, *, return_rgb: bool, weight: float) -> Any:
         try:
-            return self._network(batch, return_rgb=return_rgb, weight=weight, randomize_noise=False)
+            restored = self._network(batch, return_rgb=return_rgb, weight=weight, randomize_noise=False)
         except RuntimeError as error:
             raise _NetworkFailed(error) from error
+        check_finite(restored[0])
+        return restored
 
 
 def with_noise(network: torch.nn.Module, seed: int) -> torch.nn.Module:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from onprem_backend.images import Picture, Pixels
 from onprem_backend.problems import Problem
-from onprem_backend.runtime import Runtime
+from onprem_backend.runtime import Runtime, check_finite
 from onprem_backend.sessions import Job, MakeSession, Result
 
 Fill = Callable[[Pixels, NDArray[np.bool_]], Pixels]
@@ -74,5 +74,5 @@ def fill_lama(
     marked = np.pad(mask, pad, mode="symmetric").astype(np.float32)[None, None]
     with torch.inference_mode():
         filled = module(torch.from_numpy(image).to(device), torch.from_numpy(marked).to(device))
-        pixels = filled[0, :, :height, :width].permute(1, 2, 0).mul(255).round().clamp(0, 255)
+        pixels = check_finite(filled)[0, :, :height, :width].permute(1, 2, 0).mul(255).round().clamp(0, 255)
         return np.asarray(pixels.to(torch.uint8).cpu().numpy())

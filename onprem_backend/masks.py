@@ -21,9 +21,12 @@ def decode_mask(data: bytes, limits: Limits, size: tuple[int, int]) -> NDArray[n
     A mask is an upright picture like any other, and has to have the upright picture's size: it is never resized. Its
     brightness (ITU-R BT.601 luma) counts, and what is transparent marks nothing; but where all that is opaque has one
     colour, that colour says nothing and the alpha channel alone holds the strokes (as drawn on an empty canvas).
-    Raises ``Problem`` with code ``mask_size_mismatch``, or what ``images.decode`` raises.
+    Raises ``Problem`` with code ``mask_size_mismatch``, or what ``images.decode`` raises with the field's name.
     """
-    mask = decode(data, limits)
+    try:
+        mask = decode(data, limits)
+    except Problem as problem:
+        raise problem.of_field("mask") from problem
     if mask.size != size:
         wanted, got = (f"{width}x{height}" for width, height in (size, mask.size))
         raise Problem(

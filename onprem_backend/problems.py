@@ -63,6 +63,11 @@ class Problem(Exception):
         self.retry_after_s = retry_after_s
         self.extra = extra
 
+    def of_field(self, name: str) -> Problem:
+        """Return the same problem, told of one of the form's fields."""
+        detail = f"{name}: {self.detail}"
+        return Problem(self.code, detail, retry_after_s=self.retry_after_s, **{**self.extra, "field": name})
+
     def document(self) -> dict[str, Any]:
         """Return the problem document. ``type`` is absent, which means ``about:blank``; ``code`` is what to act on."""
         title = HTTPStatus(self.status).phrase

@@ -162,7 +162,7 @@ class Registry:
             return Timed(lambda: result, done.queue_s, done.run_s)
         assert loaded.batcher is not None
         timed = await loaded.batcher.run(work.tensor)
-        finish = partial(work.finish, timed.value)
+        finish = partial(work.result, timed.value)
         return Timed(lambda: self._finish(state, loaded, finish), timed.queue_s, timed.run_s)
 
     async def _run_session(self, state: ModelState, loaded: Loaded, job: Job) -> Timed[Result]:

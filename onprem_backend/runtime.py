@@ -79,6 +79,13 @@ class Runtime:
         return torch.channels_last if self.channels_last else torch.contiguous_format
 
 
+def check_finite(output: torch.Tensor) -> torch.Tensor:
+    """Return a network's output. Raises ``FloatingPointError`` when it is not finite (see ``sessions.Prepared``)."""
+    if not torch.isfinite(output).all():
+        raise FloatingPointError("the network's output is not finite")
+    return output
+
+
 class Interruptible:
     """A network that gives up between two layers once nobody waits: on a CPU one run of a large one takes seconds.
 

@@ -68,6 +68,13 @@ class Prepared:
     tensor: NDArray[np.float32]
     finish: Callable[[Sequence[NDArray[np.float32]]], Result]
 
+    def result(self, outputs: Sequence[NDArray[np.float32]]) -> Result:
+        """Finish. Raises ``FloatingPointError`` when an output is not finite: less precision than the network needs, or
+        broken weights. Such values would become black pixels, or no face, or no label, and look like a result."""
+        if not all(np.isfinite(output).all() for output in outputs):
+            raise FloatingPointError("the network's output is not finite")
+        return self.finish(outputs)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchModel:
@@ -79,7 +86,7 @@ class BatchModel:
     def run(self, job: Job) -> Result:
         """Do one job alone, in the calling thread."""
         prepared = self.prepare(job)
-        return prepared.finish([output[0] for output in self.network(prepared.tensor[None])])
+        return prepared.result([output[0] for output in self.network(prepared.tensor[None])])
 
 
 Model = MakeSession | BatchModel

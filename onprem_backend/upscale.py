@@ -14,7 +14,7 @@ import torch
 
 from onprem_backend.images import Picture, Pixels
 from onprem_backend.ncnn import load_ncnn_weights
-from onprem_backend.runtime import Interruptible, Runtime
+from onprem_backend.runtime import Interruptible, Runtime, check_finite
 from onprem_backend.sessions import Job, MakeSession, Result
 
 SCALE = 4
@@ -122,7 +122,7 @@ def _fill_tile(
     piece = np.ascontiguousarray(source[top : rows.stop + overlap, left : columns.stop + overlap])
     with torch.inference_mode():
         batch = torch.from_numpy(piece).to(runtime.device).permute(2, 0, 1)[None].to(runtime.dtype).div(255)
-        output = network(runtime.arranged(batch))[0].float()
+        output = check_finite(network(runtime.arranged(batch))[0].float())
         pixels = output.permute(1, 2, 0).mul(255).round().clamp(0, 255).to(torch.uint8).cpu().numpy()
     own_rows = slice((rows.start - top) * SCALE, (rows.stop - top) * SCALE)
     own_columns = slice((columns.start - left) * SCALE, (columns.stop - left) * SCALE)

@@ -14,7 +14,7 @@ from onprem_backend.problems import Problem, Stopped
 from onprem_backend.runtime import Runtime
 from onprem_backend.sessions import BatchModel, Job, MakeSession, Prepared, Result
 
-OBEY, OUT_OF_MEMORY, FAIL, HANG, NO_FACE, BREAK_DEVICE, NEED_FRUGALITY = range(0, 70, 10)
+OBEY, OUT_OF_MEMORY, FAIL, HANG, NO_FACE, BREAK_DEVICE, NEED_FRUGALITY, OVERFLOW, SURPRISE = range(0, 90, 10)
 FRUGAL_SPEC = ModelSpec("scripted", "face-blur", (), "tests.onprem_backend.scripted_models:load_scripted", frugal=True)
 BATCH_SPEC = ModelSpec("scripted", "face-blur", (), "tests.onprem_backend.scripted_models:load_batch", cpu_batch=4)
 SPEC = ModelSpec("scripted", "face-blur", (), "tests.onprem_backend.scripted_models:load_scripted")
@@ -57,7 +57,7 @@ def load_batch(runtime: Runtime) -> BatchModel:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         if BREAK_DEVICE in commands:
             raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
-        return [tensors[:, 0, 0, 0]]
+        return [np.where(tensors[:, 0, 0, 0] == OVERFLOW, np.float32(np.nan), tensors[:, 0, 0, 0])]
 
     def prepare(job: Job) -> Prepared:
         tensor = job.picture.rgb.transpose(2, 0, 1).astype(np.float32)
@@ -87,6 +87,8 @@ class _Scripted:
             )
         if command == BREAK_DEVICE:
             raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+        if command == SURPRISE:
+            return Result(Picture(np.empty((0, 0, 3), dtype=np.uint8)))
         if command == HANG:
             assert job.stop.wait(30)
             raise Stopped

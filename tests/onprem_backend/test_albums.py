@@ -18,7 +18,16 @@ import pytest
 from onprem_backend.settings import Settings
 from tests.onprem_backend.pictures import SAMPLES, array, jpeg, noise, png
 from tests.onprem_backend.processes import running_app
-from tests.onprem_backend.scripted_models import BATCH_SPEC, FAIL, HANG, OBEY, OUT_OF_MEMORY, SPEC, command_picture
+from tests.onprem_backend.scripted_models import (
+    BATCH_SPEC,
+    FAIL,
+    HANG,
+    OBEY,
+    OUT_OF_MEMORY,
+    OVERFLOW,
+    SPEC,
+    command_picture,
+)
 from tests.onprem_backend.test_failures import wait_for_idle
 
 ASTRONAUT = SAMPLES.astronaut()[:256, :256]
@@ -177,7 +186,9 @@ def test_the_pictures_of_an_album_share_batches(strict: httpx.Client) -> None:
     assert runs <= 2
 
 
-@pytest.mark.parametrize(("command", "code"), [(FAIL, "inference_failed"), (OUT_OF_MEMORY, None)])
+@pytest.mark.parametrize(
+    ("command", "code"), [(FAIL, "inference_failed"), (OUT_OF_MEMORY, None), (OVERFLOW, "inference_failed")]
+)
 def test_a_batch_that_fails_costs_its_culprit_only(strict: httpx.Client, command: int, code: str | None) -> None:
     pictures = [png(command_picture(value)) for value in (OBEY, command, OBEY)]
     album = lines(strict.post("/v1/batch/face-blur", files=form(*pictures)))

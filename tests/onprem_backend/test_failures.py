@@ -31,6 +31,7 @@ from tests.onprem_backend.scripted_models import (
     OUT_OF_MEMORY,
     PARTICULAR_SPEC,
     SPEC,
+    SURPRISE,
     command_picture,
 )
 from tests.ports import free_port
@@ -80,6 +81,15 @@ def test_i15_one_failure_in_twenty_costs_one_request(
     (model,) = scripted.get("/v1/models").json()["models"]
     assert model["sessions"] == {"size": 1, "idle": 1, "waiting": 0}
     assert model["failures"] == {code: 1}
+
+
+def test_a_failure_that_nobody_expected_leaves_the_connection_to_the_next_request(scripted: httpx.Client) -> None:
+    for _ in range(3):
+        surprised = ask(scripted, SURPRISE)
+        assert (surprised.status_code, surprised.json()["code"]) == (500, "internal_error")
+        assert surprised.headers["content-type"] == "application/problem+json"
+        assert surprised.headers["server"] == "crossfade-onprem"
+        assert ask(scripted, OBEY).status_code == 200
 
 
 def test_a_frugal_model_is_tried_once_more_with_less_memory(tmp_path: Path) -> None:

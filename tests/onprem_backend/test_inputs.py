@@ -107,6 +107,14 @@ def test_i09_a_picture_is_accepted_under_any_media_type(client: httpx.Client, me
     assert client.post("/v1/classify", content=content, headers=headers).status_code == 200
 
 
+def test_i17_a_mask_that_cannot_be_used_is_named_as_the_field(client: httpx.Client) -> None:
+    for mask, expected in ((b"", (400, "empty_body")), (b"hello", (415, "unsupported_format"))):
+        response = client.post("/v1/erase", files={"file": png(noise()), "mask": ("m.png", mask)})
+        assert problem(response) == expected
+        assert response.json()["field"] == "mask"
+        assert response.json()["detail"].startswith("mask: ")
+
+
 SHAPES = {
     "1x1": np.zeros((1, 1, 3), dtype=np.uint8),
     "1x4000": noise(1, 4000),
@@ -227,6 +235,12 @@ def test_errors_of_the_protocol_are_problems_too(client: httpx.Client) -> None:
     assert problem(raw) == (415, "form_required")
     absurd = client.post("/v1/face-blur", content=png(noise()), headers={"Accept": "text/html"})
     assert problem(absurd) == (406, "not_acceptable")
+
+
+def test_an_accept_in_two_lines_is_one_list(client: httpx.Client) -> None:
+    lines = [("Accept", "text/html"), ("Accept", "image/webp")]
+    response = client.post("/v1/face-blur", content=png(noise()), headers=lines)
+    assert response.headers["content-type"] == "image/webp"
 
 
 def test_every_answer_names_model_server_and_timings(client: httpx.Client) -> None:

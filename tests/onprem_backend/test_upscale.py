@@ -47,6 +47,16 @@ def test_alpha_grows_with_the_picture_and_hidden_colours_do_not_spread() -> None
     assert np.all(result.rgb == 255)
 
 
+def test_a_tile_that_overflows_is_an_error_and_not_a_black_tile() -> None:
+    def network(batch: torch.Tensor) -> torch.Tensor:
+        grown = torch.nn.functional.interpolate(batch, scale_factor=4)
+        grown[0, 0, 0, 0] = torch.inf if batch.shape[-1] < 40 else 1
+        return grown
+
+    with pytest.raises(FloatingPointError):
+        upscale(Job(Picture(noise(70, 20))), network, Tiling(side_px=30, overlap_px=10), RUNTIME)
+
+
 def test_work_that_nobody_waits_for_stops_between_tiles() -> None:
     stop = threading.Event()
     seen = []
