@@ -40,8 +40,14 @@ def times(ratio: float) -> Phrase:
     if 0.95 < ratio < 1.05:
         return say("about as fast")
     if ratio > 1:
-        return say("{n:.2g} times slower", n=ratio)
-    return say("{n:.2g} times faster", n=1 / max(ratio, 1e-9))
+        return say("{n} times slower", n=_figure(ratio))
+    return say("{n} times faster", n=_figure(1 / max(ratio, 1e-9)))
+
+
+def _figure(number: float) -> Phrase:
+    """Return a number with two digits that count, written out."""
+    rounded = float(f"{number:.2g}")
+    return say("{n:,.0f}", n=rounded) if rounded >= 10 else say("{n:.2g}", n=rounded)
 
 
 def typical_words(latency: LatencySummary) -> Phrase:
@@ -60,8 +66,8 @@ def typical_words(latency: LatencySummary) -> Phrase:
 
 def span(low: float, high: float) -> Phrase:
     """Return two numbers as a range, as one where they read alike."""
-    alike = f"{low:.2g}" == f"{high:.2g}"
-    return say("{low:.2g}", low=low) if alike else say("{low:.2g} to {high:.2g}", low=low, high=high)
+    ends = _figure(low), _figure(high)
+    return ends[0] if ends[0] == ends[1] else say("{low} to {high}", low=ends[0], high=ends[1])
 
 
 def tail_words(latency: LatencySummary) -> Phrase | None:

@@ -69,12 +69,17 @@ def failure_phrase(found: DiagnosisCount, policy: Policy) -> Phrase:
 
 
 def amount(value: float | None, unit: Unit) -> Phrase:
-    """Return a gate's number for a person."""
+    """Return a gate's number for a person: no share is rounded up to all or down to none."""
     if value is None:
         return say("unknown")
     if unit is Unit.RATIO:
-        return say("{n:.2f}", n=value)
-    return say("{n:.2g} %", n=100 * value) if abs(value) < 0.1 else say("{n:.0f} %", n=100 * value)
+        return say("{n:.2f}", n=value) if value >= 0.1 else say("{n:.2g}", n=value)
+    percent = 100 * value
+    if 0 < percent < 0.01:
+        return say("less than {n:g} %", n=0.01)
+    if 99.5 <= percent < 100:
+        return say("{n:.1f} %", n=min(99.9, percent))
+    return say("{n:.2g} %", n=round(percent, 4)) if abs(percent) < 9.95 else say("{n:.0f} %", n=percent)
 
 
 @dataclass(frozen=True, slots=True)

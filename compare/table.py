@@ -60,14 +60,18 @@ def seconds(value: Percentile) -> str:
     """Return a duration for a person, or 'failed' where that percentile never answered."""
     if value.value is None:
         return "failed" if value.n else "-"
-    return f"{1000 * value.value:.0f} ms" if value.value < 1 else f"{value.value:.2f} s"
+    if value.value >= 0.9995:  # below it, what would round to 1000 ms
+        return f"{value.value:.2f} s"
+    return f"{1000 * value.value:.{0 if value.value >= 0.00995 else 1}f} ms"
 
 
 def share(value: float | None) -> str:
-    """Return a percentage for a person; never rounded up to 100."""
+    """Return a percentage for a person; never rounded up to all or down to none."""
     if value is None:
         return "-"
-    return "100 %" if value == 1 else f"{min(99.9, 100 * value):.1f} %"
+    if value in (0, 1):
+        return f"{100 * value:.0f} %"
+    return f"{min(99.9, max(0.1, 100 * value)):.1f} %"
 
 
 def most_urgent_first(results: Sequence[RouteResult]) -> list[RouteResult]:

@@ -8,9 +8,14 @@ from datetime import UTC, datetime
 import pytest
 
 from compare.detail import coverage_steps, idle_rules, plain_words, wait_tables
+from compare.gates import Unit
+from compare.latency import span, times
 from compare.measurement import UNMATCHED, Judgement, Measurement, Number, OutputClass
 from compare.policy import Policy
+from compare.reasons import amount
 from compare.state import fold
+from compare.stats import Percentile
+from compare.table import seconds, share
 from compare.verdict import Verdict, judge
 from shadow.account import RouteAccount
 from shadow.exchange import SkipReason
@@ -110,3 +115,31 @@ def test_the_funnel_leaves_out_what_was_never_to_be_mirrored() -> None:
         ("received", 100), ("to be mirrored", 70), ("recorded", 60), ("compared", 60), ("outputs judged", 60),
     )  # fmt: skip
     assert coverage_steps(verdict([measured(1)]).coverage, 1)[0] == ("recorded", 1)
+
+
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        (share(0.99996), "99.9 %"),
+        (share(0.0003), "0.1 %"),
+        (share(0.0), "0 %"),
+        (amount(0.9996, Unit.SHARE), "99.9 %"),
+        (amount(0.997, Unit.SHARE), "99.7 %"),
+        (amount(1.0, Unit.SHARE), "100 %"),
+        (amount(0.0996, Unit.SHARE), "10 %"),
+        (amount(0.005, Unit.SHARE), "0.5 %"),
+        (amount(1e-7, Unit.SHARE), "less than 0.01 %"),
+        (amount(0.0, Unit.SHARE), "0 %"),
+        (amount(-0.003, Unit.SHARE), "-0.3 %"),
+        (amount(0.0012, Unit.RATIO), "0.0012"),
+        (times(154.0), "150 times slower"),
+        (times(99.9), "100 times slower"),
+        (times(1 / 12_345), "12,000 times faster"),
+        (span(1.42, 1.44), "1.4"),
+        (span(9.96, 340.0), "10 to 340"),
+        (seconds(Percentile(0.00042, 5, reliable=True)), "0.4 ms"),
+        (seconds(Percentile(0.9997, 5, reliable=True)), "1.00 s"),
+    ],
+)
+def test_no_number_is_rounded_to_all_or_none_or_told_in_powers_of_ten(told: str, text: str) -> None:
+    assert told == text

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from compare.dashboard.views.words import NOTHING, share, size
+from compare.dashboard.views.words import NOTHING, size
 from compare.phrases import joined, plain, plural, say
+from compare.table import share
 
 if TYPE_CHECKING:
     from compare.dashboard.live import Snapshot

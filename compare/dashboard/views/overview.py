@@ -16,7 +16,6 @@ from compare.dashboard.views.words import (
     Badge,
     count_word,
     duration,
-    share,
 )
 from compare.gates import State
 from compare.latency import tail_words, typical_words
@@ -24,6 +23,7 @@ from compare.measurement import OutputClass
 from compare.phrases import joined, mark, plural, say
 from compare.policy import Policy
 from compare.results import FAILED
+from compare.table import share
 from compare.verdict import Decision, Verdict
 
 _STEPS = (1, 5, 25, 50, 100)

@@ -47,11 +47,6 @@ def count_word(number: int) -> str:
     return _COUNTS[number] if 0 <= number < len(_COUNTS) else f"{number:,}"
 
 
-def share(value: float) -> str:
-    """Return a share of one in percent, with one decimal."""
-    return f"{100 * value:.1f} %"
-
-
 def duration(seconds: float | None) -> str:
     """Return a duration in the unit that a person would use."""
     if seconds is None:

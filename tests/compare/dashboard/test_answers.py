@@ -142,7 +142,7 @@ def test_r14_what_the_gateway_refused_stands_beside_the_account(client: httpx.Cl
 
 def test_what_needs_a_person_comes_first(client: httpx.Client) -> None:
     cards = re.findall(r'<h2><a href="/routes/([\w-]+)">', client.get("/").text)
-    assert cards == ["restore", "classify", "hostile", "remove-background", "waiting"]
+    assert cards == ["hostile", "restore", "classify", "remove-background", "waiting"]
 
 
 def test_the_route_page_names_the_fault_the_pairs_and_the_policy(client: httpx.Client) -> None:

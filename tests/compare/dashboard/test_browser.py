@@ -198,7 +198,7 @@ def test_the_overview_answers_without_script_and_the_account_is_in_sight(browser
         page.goto(site.url)
         assert (
             page.inner_text("h1")
-            == "One feature is ready, one must not be switched, two need more traffic, one is on hold."
+            == "One feature is ready, two must not be switched, one needs more traffic, one is on hold."
         )
         box = page.locator("footer.account").bounding_box()
         assert box is not None
