@@ -112,6 +112,7 @@ def test_a_redis_that_hangs_costs_production_nothing(cloud: Backend, redis_serve
             redis_server.resume()
 
 
+@pytest.mark.anyio
 async def test_after_a_failover_the_new_primary_is_asked_though_the_old_one_stays(
     redis_server: RedisServer, tmp_path: Path
 ) -> None:
