@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from onprem_backend.edges import spread_colours
 from onprem_backend.images import Picture
 from onprem_backend.problems import Problem
 from onprem_backend.runtime import Interruptible, Runtime, check_finite
@@ -162,7 +163,7 @@ class FaceSession:
         ``Stopped``, and what the network raises.
         """
         picture = job.picture
-        bgr = np.ascontiguousarray(picture.visible()[:, :, ::-1])
+        bgr = np.ascontiguousarray(spread_colours(picture)[:, :, ::-1])
         helper = self.restorer.face_helper
         seed = job.options.get("seed")
         self.restorer.gfpgan = _Deterministic(self._network, int(seed) if seed else None)

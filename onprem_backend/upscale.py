@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 import torch
 
+from onprem_backend.edges import spread_colours
 from onprem_backend.images import Picture, Pixels
 from onprem_backend.ncnn import load_ncnn_weights
 from onprem_backend.runtime import Interruptible, Runtime, check_finite
@@ -88,7 +89,7 @@ def upscale(job: Job, network: Upscaler, tiling: Tiling, runtime: Runtime) -> Re
     """Return the picture at four times its width and height; alpha is enlarged with a cubic filter. A frugal job is
     done in tiles of half the side."""
     picture = job.picture
-    source = picture.visible()
+    source = spread_colours(picture)
     height, width = source.shape[:2]
     side_px = tiling.side_px // 2 if job.frugal else tiling.side_px
     target = np.empty((height * SCALE, width * SCALE, 3), dtype=np.uint8)

@@ -47,6 +47,17 @@ def test_alpha_grows_with_the_picture_and_hidden_colours_do_not_spread() -> None
     assert np.all(result.rgb == 255)
 
 
+def test_an_edge_grows_in_its_own_colours(make_runtime: Callable[[str], Runtime]) -> None:
+    rows, columns = np.mgrid[:40, :40]
+    alpha = ((20 - np.hypot(rows - 19.5, columns - 19.5)) * 128).clip(0, 255).astype(np.uint8)
+    dark = np.full((40, 40, 3), (20, 20, 30), dtype=np.uint8)
+    dark[alpha == 0] = (255, 0, 0)  # hidden
+    grown = upscale(Job(Picture(dark, alpha)), small_network(make_runtime("torch")), SMALL_TILING, RUNTIME).picture
+    assert grown is not None
+    assert grown.alpha is not None
+    assert grown.rgb[grown.alpha > 0].max() < 60
+
+
 def test_a_tile_that_overflows_is_an_error_and_not_a_black_tile() -> None:
     def network(batch: torch.Tensor) -> torch.Tensor:
         grown = torch.nn.functional.interpolate(batch, scale_factor=4)
