@@ -179,25 +179,19 @@ class Results:
         limit: int = 50,
     ) -> list[Measurement]:
         """Return a page of measurements, those that ask for a person first, the newest first among equals."""
-        query = select(measurements.c.body).where(*_of(route, key), measurements.c.sequence >= from_sequence)
-        if class_ is not None:
-            query = query.where(measurements.c["class"] == class_)
-        order = (measurements.c.severity.desc(), measurements.c.sequence.desc())
-        return self._parsed(query.order_by(*order).offset(offset).limit(limit))
+        conditions = facets.Wanted((class_,) if class_ is not None else ()).conditions(route, key)
+        if from_sequence:
+            conditions.append(facets.facets.c.sequence >= from_sequence)
+        return self._parsed(_page(route, key, conditions, offset, limit))
 
     def find(
         self, route: str, key: str, wanted: facets.Wanted, offset: int, limit: int
     ) -> tuple[list[Measurement], int]:
         """Return a page of the pairs that a filter takes, in the order of ``worst``, and how many there are in all."""
-        table, conditions = facets.facets, wanted.conditions(route, key)
-        order = (table.c.severity.desc(), table.c.sequence.desc())
-        page = select(table.c.severity, table.c.sequence).where(*conditions).order_by(*order)
-        shown = page.offset(offset).limit(limit).subquery()
-        bodies = select(measurements.c.body).join(shown, measurements.c.sequence == shown.c.sequence)
-        query = bodies.where(*_of(route, key)).order_by(shown.c.severity.desc(), shown.c.sequence.desc())
+        conditions = wanted.conditions(route, key)
         with self._engine.connect() as connection:
-            total = connection.execute(select(func.count()).select_from(table).where(*conditions)).scalar_one()
-        return (self._parsed(query) if total > offset else []), total
+            total = connection.execute(select(func.count()).select_from(facets.facets).where(*conditions)).scalar_one()
+        return (self._parsed(_page(route, key, conditions, offset, limit)) if total > offset else []), total
 
     def _filed(self, route: str, key: str, after: int, limit: int) -> list[tuple[Measurement, int, str]]:
         """Return the next measurements with how they were filed."""
@@ -255,6 +249,19 @@ def _known(connection: Connection) -> list[tuple[str, str]]:
     """Return the routes and keys with a measurement."""
     groups = select(counts.c.route, counts.c.key).distinct()
     return [(route, key) for route, key in connection.execute(groups)]
+
+
+def _page(
+    route: str, key: str, conditions: Sequence[ColumnElement[bool]], offset: int, limit: int
+) -> Select[tuple[str]]:
+    """Return the query of a page of bodies, the worst first, the newest first among equals. What is passed over is
+    passed over in the narrow rows, by their key; bodies are looked up for what is shown."""
+    table = facets.facets
+    order = (table.c.severity.desc(), table.c.sequence.desc())
+    page = select(table.c.severity, table.c.sequence).where(*conditions).order_by(*order)
+    shown = page.offset(offset).limit(limit).subquery()
+    bodies = select(measurements.c.body).join(shown, measurements.c.sequence == shown.c.sequence)
+    return bodies.where(*_of(route, key)).order_by(shown.c.severity.desc(), shown.c.sequence.desc())
 
 
 def _of(route: str, key: str) -> tuple[ColumnElement[bool], ...]:

@@ -20,14 +20,12 @@ from gateway.backend_tls import ClientContexts
 from gateway.fleet import Fleet
 from gateway.generation import all_servers
 from gateway.mirror_servers import MirrorServers
-from gateway.mirroring import MIRROR_DRAIN_S, configure
+from gateway.mirroring import MIRROR_DRAIN_S, configure, open_memory
 from gateway.settings import Settings
 from gateway.tasks import keep_running
 from shadow.mirror import SAVE_GRACE_S, Mirror
-from shadow.spool import Spool, nameless_files
 from shadow.store.store import Store
 from shadow.stream import Stream
-from shadow.tee import ByteBudget
 from shadow.worker import Worker
 
 POLL_S = 1.0
@@ -85,15 +83,7 @@ async def _build(
     stack.push_async_callback(store.aclose)
     stream = Stream(rule.url, max_length=rule.max_length, max_bytes=rule.max_bytes)
     stack.push_async_callback(stream.aclose)
-    budget = ByteBudget(limits.byte_budget_bytes)
-    disk = Spool(
-        budget,
-        above_bytes=limits.spool_above_bytes,
-        total_bytes=limits.spool_budget_bytes,
-        spare_bytes=limits.byte_budget_bytes // 2,
-        open_file=nameless_files(limits.spool_dir),
-    )
-    stack.push_async_callback(disk.aclose)
+    budget, disk = open_memory(limits, stack)
     transport = open_transport(settings)
     stack.push_async_callback(transport.aclose)
     name = f"{socket.gethostname()}-{os.getpid()}"

@@ -23,13 +23,13 @@ from gateway.settings import Settings
 from gateway.tasks import keep_running
 from gateway.traffic import Traffic
 from gateway.trimming import keep_trimming
-from shadow.courtesy import Courtesy
+from shadow.courtesy import NO_COURTESY, Courtesy
 from shadow.errors import StoreError
 from shadow.estate import Estates
 from shadow.exchange import Exchange
 from shadow.mirror import Mirror, MirrorRoute
 from shadow.outlet import Outlet
-from shadow.rule import StreamRule
+from shadow.rule import MirrorLimits, StreamRule
 from shadow.slate import Slate, SlateFolder
 from shadow.spool import Spool, nameless_files
 from shadow.store.store import Store
@@ -94,9 +94,7 @@ class Mirroring:
         courtesy = Courtesy(lambda: around.traffic.total_open > 0)
         store = await _open_store(settings, around, courtesy)
         stack.push_async_callback(store.aclose)
-        budget = ByteBudget(settings.mirror.byte_budget_bytes)
-        disk = _open_disk(settings, budget, courtesy)
-        stack.push_async_callback(disk.aclose)
+        budget, disk = open_memory(settings.mirror, stack, courtesy)
         outlet = _open_outlet(settings.stream, store, around) if settings.stream is not None else None
         if outlet is not None:
             stack.push_async_callback(outlet.aclose)
@@ -129,7 +127,6 @@ class Mirroring:
         stack is closed."""
         await self._estates.look_round(0.0)
         keep_running(stack, self._keep_accounts(), "accounts")
-        keep_running(stack, keep_trimming(self.budget), "trimming")
         if self._around.first:
             keep_running(stack, _purge_bodies(self._store), "purge")
 
@@ -209,9 +206,13 @@ async def _open_store(settings: Settings, around: Surroundings, courtesy: Courte
     )
 
 
-def _open_disk(settings: Settings, budget: ByteBudget, courtesy: Courtesy) -> Spool:
-    limits = settings.mirror
-    return Spool(
+def open_memory(
+    limits: MirrorLimits, stack: AsyncExitStack, courtesy: Courtesy = NO_COURTESY
+) -> tuple[ByteBudget, Spool]:
+    """Return the budget of all bodies that wait, whose memory is given back afterwards, and where large ones go when it
+    is scarce; ``stack`` closes both."""
+    budget = ByteBudget(limits.byte_budget_bytes)
+    disk = Spool(
         budget,
         above_bytes=limits.spool_above_bytes,
         total_bytes=limits.spool_budget_bytes,
@@ -219,6 +220,9 @@ def _open_disk(settings: Settings, budget: ByteBudget, courtesy: Courtesy) -> Sp
         courtesy=courtesy,
         open_file=nameless_files(limits.spool_dir),
     )
+    stack.push_async_callback(disk.aclose)
+    keep_running(stack, keep_trimming(budget), "trimming")
+    return budget, disk
 
 
 async def _purge_bodies(store: Store) -> None:

@@ -167,17 +167,37 @@ async def test_budget_full_when_the_disk_fails_said_once_and_over_when_it_works_
     ]
 
 
-async def test_an_answer_that_the_disk_did_not_take_is_kept_as_hash_and_size() -> None:
-    nowhere = nameless_files("/nonexistent")
+async def test_a_full_disk_costs_an_answer_its_bytes_and_a_request_its_mirror_until_it_has_room_again(
+    tmp_path: Path,
+) -> None:
+    data, full = os.urandom(200_000), [True]
+    with_room = nameless_files(str(tmp_path))
+
+    def open_file() -> IO[bytes]:
+        return open("/dev/full", "r+b", buffering=0) if full else with_room()
+
     async with (
-        ShadowServer(answers(bytes(200_000))) as server,
-        mirroring(targets_of(server.url), limits=LIMITS, open_file=nowhere) as bench,
+        ShadowServer(answers(data)) as server,
+        mirroring(targets_of(server.url), limits=LIMITS, open_file=open_file) as bench,
     ):
-        stored = await bench.mirrored(exchange_of())
-    assert stored.shadow is not None
-    assert stored.shadow.body is not None
-    assert (stored.shadow.failure, stored.shadow.body.chunks) == (None, None)
-    assert stored.shadow.body.size_bytes == 200_000
+        cut = (await bench.mirrored(exchange_of("small request"))).shadow
+        send(bench, exchange_of("large request", body=teed(bench, data)[0]))
+        await bench.drained()
+        assert (bench.account().recorded, bench.skipped()) == (1, {SkipReason.BUDGET_FULL: 1})
+        full.clear()
+        send(bench, exchange_of("after", body=teed(bench, data)[0]))
+        await bench.drained()
+        after = bench.store.saved[-1]
+        assert b"".join(after.request.body) == server.received[-1].body == data
+    assert after.shadow is not None
+    assert cut is not None
+    for leg in (cut, after.shadow):
+        assert leg.body is not None
+        assert (leg.failure, leg.status, leg.body.size_bytes) == (None, 200, len(data))
+        assert leg.body.sha256 == hashlib.sha256(data).hexdigest()
+    assert cut.body is not None
+    assert cut.body.chunks is None
+    assert b"".join(after.shadow.body or ()) == data
 
 
 class StuckDisk:
