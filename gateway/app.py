@@ -258,6 +258,7 @@ class _Gateway:
             replay_budget=ByteBudget(settings.replay_budget_bytes),
             pace=self._parts.pace,
             tap=self._tap(),
+            blocks=self._mirroring.blocks if self._mirroring is not None else _block_nothing,
             sampler=Sampler(self._parts.clock, self._parts.place.count),
             tracing=self._open_tracing(settings),
             traffic=self._traffic,
@@ -344,6 +345,11 @@ class _Gateway:
 
 def _ignore(exchange: Exchange) -> None:
     """Take no notice: nothing is mirrored."""
+
+
+def _block_nothing(route: str, backend: str) -> bool:
+    """Let every exchange come: whoever takes them has no breaker."""
+    return False
 
 
 def _fixed_part(settings: Settings) -> tuple[object, ...]:

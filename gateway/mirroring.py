@@ -134,6 +134,10 @@ class Mirroring:
         """Take over an exchange. Never waits, never raises."""
         self._mirror.tap(exchange)
 
+    def blocks(self, route: str, backend: str) -> bool:
+        """Whether nothing that this backend is asked now will be mirrored, because the other one refuses."""
+        return self._mirror.blocks(route, backend)
+
     async def _keep_accounts(self) -> None:
         """Write the accounts now and then, so that after a crash what was lost can be told by its number."""
         while True:

@@ -51,6 +51,8 @@ from shadow.tee import ByteBudget, Disk, Tee
 _log = logging.getLogger(__name__)
 
 Tap = Callable[[Exchange], None]
+Blocks = Callable[[str, str], bool]
+"""Says of a route and the backend that is to answer whether no copy will be sent, because the other backend refuses."""
 
 
 class _Pass(NamedTuple):
@@ -82,6 +84,7 @@ class Relay:
         replay_budget: ByteBudget,
         pace: BodyPace,
         tap: Tap,
+        blocks: Blocks,
         sampler: Sampler,
         tracing: Tracing,
         traffic: Traffic,
@@ -99,6 +102,7 @@ class Relay:
         self._replay_budget = replay_budget
         self._pace = pace
         self._tap = tap
+        self._blocks = blocks
         self._tracing = tracing
         self._traffic = traffic
         self._metrics = metrics
@@ -168,6 +172,8 @@ class Relay:
 
     async def _serve(self, admitted: _Pass, trace: RequestTrace, scope: Scope, receive: Receive, send: Send) -> None:
         arrival, route = admitted.arrival, admitted.route
+        if admitted.skip is None and self._blocks(route.name, admitted.main.backend.name):
+            admitted = admitted._replace(skip=SkipReason.BREAKER_OPEN)
         budget = self._budget if admitted.skip is None else None
         asked = Tee(budget, route.shadow.max_body_bytes, self._disk)
         answered = Tee(budget, route.shadow.max_body_bytes, self._disk)

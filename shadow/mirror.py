@@ -54,6 +54,10 @@ class MirrorRoute:
     candidate: str
     rule: ShadowRule
 
+    def other(self, backend: str) -> str | None:
+        """Return the one that gets the copy of what this backend answered; ``None`` for one that is not of the pair."""
+        return {self.baseline: self.candidate, self.candidate: self.baseline}.get(backend)
+
 
 class ExchangeStore(Protocol):
     """Where exchanges go. The implementation redacts, and answers in bounded time."""
@@ -151,6 +155,13 @@ class Mirror:
         except Exception:
             self._note_defect("tap failed", exchange)
 
+    def blocks(self, route: str, backend: str) -> bool:
+        """Whether a copy of what this backend is asked would be skipped now, because the breaker of its target is open:
+        then none need be kept."""
+        known = self._routes.get(route)
+        other = known.other(backend) if known is not None else None
+        return other is not None and self._breakers[other].blocks(self._clock())
+
     async def start(self) -> None:
         """Start the workers."""
         self._workers = [
@@ -229,8 +240,7 @@ class Mirror:
         route = self._routes.get(exchange.route)
         if route is None:  # removed by a reload while the request was under way: nothing asks for a mirror any more
             return SkipReason.NOT_SAMPLED
-        others = {route.baseline: route.candidate, route.candidate: route.baseline}
-        other = others.get(exchange.primary.backend)
+        other = route.other(exchange.primary.backend)
         if other is None:
             return SkipReason.FELL_BACK
         if exchange.request.body.size_bytes and exchange.request.body.chunks is None:

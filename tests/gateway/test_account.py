@@ -20,6 +20,7 @@ from shadow.rule import MirrorLimits, ShadowRule
 from shadow.sampling import BURST
 from shadow.store.reader import Reader
 from tests.fakes.backend import Backend, Peer, Script, plain
+from tests.fakes.shadow_server import refusing
 from tests.gateway.client import Answer, Client, encode
 from tests.gateway.harness import METHODS, WAIT_S, Running, applied, one_route, running, with_route
 
@@ -101,6 +102,36 @@ def test_a_request_under_way_is_in_flight(onprem: Backend, tmp_path: Path) -> No
             go_on.set()
             client.read()
         assert settled(gateway, 1)["recorded"] == 1
+
+
+def test_a_body_is_not_kept_while_the_shadow_refuses_and_is_counted_all_the_same(tmp_path: Path) -> None:
+    go_on = threading.Event()
+
+    def script(peer: Peer) -> None:
+        while peer.read_request() is not None:
+            go_on.wait(30)
+            peer.send(plain())
+
+    rule = ShadowRule(percent=100, methods=METHODS)
+    limits = MirrorLimits(breaker_failures=1, breaker_reset_s=1000.0)
+    with Backend(script) as cloud, refusing() as nobody:
+        settings = replace(stored(one_route(cloud.url, nobody, shadow=rule), tmp_path), mirror=limits)
+        with running(settings, mirror=True) as gateway, gateway.client() as client:
+
+            def held_bytes(expected: int) -> int:
+                client.send(encode("POST", "/", body=bytes(100_000)))
+                assert cloud.wait_requests(expected)
+                return int(gateway.status()["mirror"]["budget_used_bytes"])
+
+            assert held_bytes(1) == 100_000
+            go_on.set()
+            client.read()
+            assert settled(gateway, 1)["recorded"] == 1, "with its failure, which opens the breaker"
+            go_on.clear()
+            assert held_bytes(2) == 0
+            go_on.set()
+            client.read()
+            assert settled(gateway, 2)["skipped"] == {SkipReason.BREAKER_OPEN: 1}
 
 
 def test_a_client_that_left_is_skipped_or_recorded_and_never_forgotten(onprem: Backend, tmp_path: Path) -> None:
