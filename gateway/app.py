@@ -138,7 +138,7 @@ def create_app(source: SettingsSource, parts: Parts | None = None) -> Starlette:
     app.router.default = gateway.serve
     app.state.takes_websocket, app.state.date = gateway.takes_websocket, gateway.date
     app.state.note_stray, app.state.reload = gateway.note_stray, gateway.reload
-    app.middleware_stack = front(gateway.serve, app.build_middleware_stack(), gateway.date)
+    app.state.front = front(gateway.serve, app, gateway.date)
     return app
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from starlette.types import Scope
@@ -27,8 +27,14 @@ def _never() -> bool:
 LEAVING_KEY = "crossfade.leaving"
 """Where the protocol leaves its connection's ``Leaving`` in the scope; other servers leave none."""
 
-CORKED_KEY = "crossfade.corked"
-"""Marks the start of an answer whose body follows at once, so that the protocol may send both together."""
+ANSWER_KEY = "crossfade.answer"
+"""Where the protocol leaves a function that sends a whole answer (its status, its fields, the lines that were made of
+them, its body) without waiting; it returns whether it did."""
+
+
+def no_answer_yet(status: int, fields: Sequence[tuple[bytes, bytes]], lines: bytes, body: bytes) -> bool:
+    """Say that the answer was not sent, for servers that leave no such function."""
+    return False
 
 
 WHOLE_KEY = "crossfade.whole"
@@ -73,9 +79,9 @@ class Leaving:
 class Arrival:
     """The head of one request. ``id`` is the gateway's own; ``target`` is in origin form; ``path`` is its raw path.
 
-    Header names are lower case, as the server below delivers them; everything else is as it crossed the wire. It is not
-    to be changed. ``first`` holds the first value of each name: most questions are for fields that are not there, and
-    it answers them.
+    Header names are lower case, as the server below delivers them; everything else is as it crossed the wire. Nothing
+    of it changes but that the door takes the API key out. ``first`` holds the first value of each name: most questions
+    are for fields that are not there, and it answers them.
     """
 
     __slots__ = (
@@ -111,21 +117,9 @@ class Arrival:
         self.is_gone = is_gone
         self.first = _first(headers) if first is None else first
 
-    def with_headers(self, headers: Headers) -> Arrival:
-        """Return the same request with other fields."""
-        return Arrival(
-            self.id,
-            self.received_at,
-            self.method,
-            self.target,
-            self.path,
-            headers,
-            self.peer,
-            self.content_length,
-            self.codings,
-            self.scheme,
-            self.is_gone,
-        )
+    def drop_key(self, headers: Headers) -> None:
+        """Leave only these fields: those without the gateway's API key, which nobody may see from now on."""
+        self.headers, self.first = headers, _first(headers)
 
     def values_of(self, name: bytes) -> list[bytes]:
         """Return the values of all fields with this lower-case name, in order."""

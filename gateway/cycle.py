@@ -1,7 +1,7 @@
-"""One request at uvicorn's protocol on httptools, and its answer, at the cost of one write and of no copy.
+"""One request at uvicorn's protocol on httptools, and its answer, at the cost of one write where it is whole.
 
-States of the answer: *not started* → *held* (a corked head waits for the body that follows at once) → *started* →
-*complete*. A body's pieces wait as the parser made them, until somebody receives.
+States of the answer: *not started* → *started* → *complete*. A body's pieces wait as the parser made them, until
+somebody receives.
 
 What uvicorn's own cycle does otherwise: it copies each piece of a body twice, writes head and body each on its own,
 makes an event for each request although hardly any waits for it, and gives a 304 that states a length no end. Also
@@ -20,10 +20,13 @@ from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent, HT
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
-from gateway.arrival import CORKED_KEY, LINES_KEY
+from gateway.arrival import LINES_KEY
 from gateway.fields import Fields, encode_fields, list_members
 from gateway.guard import reset
 from gateway.problem import AnswerAborted
+
+MAX_JOINED_BYTES = 16 * 1024
+"""Up to this size a copy of a body costs less than a write of two parts."""
 
 MAX_WAITING_BYTES = 256 * 1024
 """Body bytes that may wait to be received before the client is not read any more."""
@@ -63,7 +66,6 @@ class BoundedCycle(RequestResponseCycle):
     expected_content_length = 0
     _pieces: list[bytes] | tuple[()] = ()
     _waiting_bytes = 0
-    _held = b""
     _until_close = False
 
     def __init__(
@@ -151,11 +153,31 @@ class BoundedCycle(RequestResponseCycle):
             return
         if message["type"] == "http.response.start" and not self.response_started:
             lines: bytes | None = message.get(LINES_KEY)  # type: ignore[assignment]
-            self._start(message["status"], list(message["headers"]), lines, corked=CORKED_KEY in message)
+            self.transport.write(self._start(message["status"], list(message["headers"]), lines))
         elif message["type"] == "http.response.body" and self.response_started and not self.response_complete:
-            self._continue(message.get("body", b""), more=message.get("more_body", False))
+            more = message.get("more_body", False)
+            piece = self._framed(message.get("body", b""), more=more)
+            if piece:
+                self.transport.write(piece)
+            if not more:
+                self._complete()
         else:
             raise RuntimeError(f"an answer cannot go on with {message['type']}")
+
+    def answer_at_once(self, status: int, fields: Fields, lines: bytes, body: bytes) -> bool:
+        """Send a whole answer, whose fields make these lines. Sends nothing and returns false where the client has to
+        be waited for."""
+        if self.disconnected or self.transport.is_closing():
+            return True  # as good as sent: nobody is there
+        if self.flow.write_paused:
+            return False
+        head, rest = self._start(status, fields, lines), self._framed(body, more=False)
+        if len(rest) <= MAX_JOINED_BYTES:
+            self.transport.write(head + rest)
+        else:
+            self.transport.writelines((head, rest))
+        self._complete()
+        return True
 
     def _receive_pieces(self) -> bytes:
         self.message_event.clear()
@@ -163,13 +185,9 @@ class BoundedCycle(RequestResponseCycle):
         self._pieces, self._waiting_bytes = (), 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _start(self, status: int, fields: Fields, lines: bytes | None, *, corked: bool) -> None:
+    def _start(self, status: int, fields: Fields, lines: bytes | None) -> bytes:
         self.response_started, self.waiting_for_100_continue = True, False
-        head = STATUS_LINE[status] + (lines or encode_fields(fields)) + self._frame(status, fields) + b"\r\n"
-        if corked:
-            self._held = head
-        else:
-            self.transport.write(head)
+        return STATUS_LINE[status] + (lines or encode_fields(fields)) + self._frame(status, fields) + b"\r\n"
 
     def _frame(self, status: int, fields: Fields) -> bytes:
         """Decide how the body's end is told (RFC 9112 section 6.3), and return the lines that are missing for it."""
@@ -192,7 +210,7 @@ class BoundedCycle(RequestResponseCycle):
                 missing += b"transfer-encoding: chunked\r\n"
         return missing
 
-    def _continue(self, body: bytes, *, more: bool) -> None:
+    def _framed(self, body: bytes, *, more: bool) -> bytes:
         if self.scope["method"] == "HEAD":
             body, self.expected_content_length = b"", 0
         elif self.chunked_encoding:
@@ -201,13 +219,7 @@ class BoundedCycle(RequestResponseCycle):
             if len(body) > self.expected_content_length:
                 raise RuntimeError("Response content longer than Content-Length")
             self.expected_content_length -= len(body)
-        if self._held:
-            self.transport.writelines((self._held, body))
-            self._held = b""
-        elif body:
-            self.transport.write(body)
-        if not more:
-            self._complete()
+        return body
 
     def _complete(self) -> None:
         if self.expected_content_length:

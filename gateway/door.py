@@ -41,7 +41,7 @@ class Refused:
 
 
 class Entered(NamedTuple):
-    """A request that may go to its backend. ``arrival`` is without the client's API key, whose owner is ``known``;
+    """A request that may go to its backend. ``arrival`` is now without the client's API key, whose owner is ``known``;
     ``added`` are fields for the answer, whoever gives it. ``release`` is to be called at the end, once."""
 
     arrival: Arrival
@@ -66,7 +66,8 @@ class Door:
         if not generation.keyring.is_empty and preflight_for is None:
             identity = generation.keyring.identify(arrival.headers)
             if isinstance(identity, Identified):
-                caller, arrival = identity.caller, arrival.with_headers(identity.headers)
+                caller = identity.caller
+                arrival.drop_key(identity.headers)
             elif not (isinstance(route, Route) and route.public):
                 problem = problems.KEY_MISSING if identity is Unknown.NO_KEY else problems.KEY_UNKNOWN
                 return _refused(problem, route if isinstance(route, Route) else None, arrival)

@@ -27,7 +27,8 @@ from shadow.exchange import Headers
 MODES = ("off", "x-forwarded", "forwarded", "both")
 FOR, PROTO, HOST, FORWARDED = b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"forwarded"
 
-_CLAIMS = (*with_aliases({b"x-forwarded-"}), FORWARDED)
+_CLAIMS = tuple(with_aliases({b"x-forwarded-"}))
+_NONE: frozenset[bytes] = frozenset()
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
@@ -68,7 +69,7 @@ class Forwarding:
 
     def change(self, arrival: Arrival) -> FieldChange:
         """Return what happens to the fields of this request on their way to a backend."""
-        claims = frozenset([name for name in arrival.first if name.startswith(_CLAIMS) and _is_claim(name)])
+        claims = _claims(arrival.first) if FORWARDED in b"\n".join(arrival.first) else _NONE
         trusted = self._trusts(arrival.peer)
         if trusted:
             claims = frozenset(filter(is_alias, claims)) if claims else claims
@@ -98,8 +99,8 @@ def _nobody(peer: str | None) -> bool:
     return False
 
 
-def _is_claim(name: bytes) -> bool:
-    return name == FORWARDED or name[0] != FORWARDED[0]
+def _claims(names: Iterable[bytes]) -> frozenset[bytes]:
+    return frozenset(name for name in names if name == FORWARDED or name.startswith(_CLAIMS))
 
 
 def _legacy_fields(arrival: Arrival, believed: Headers) -> list[tuple[bytes, bytes]]:

@@ -11,8 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
+from gateway.lines import names_of
 from gateway.problem import BAD_REQUEST, UPGRADE_NOT_SUPPORTED, VERSION_NOT_SUPPORTED, Problem
 
 Fields = Sequence[tuple[bytes, bytes]]
@@ -62,6 +64,12 @@ def read_target(method: str, raw: bytes) -> Target | Problem:
     return Target((path or b"/") + (query or b""), authority)
 
 
+def is_too_large(fields: Fields, limits: HeadLimits) -> bool:
+    """Say whether the fields, each with its colon, space and line end, are more than a head may have."""
+    size = len(b"".join(chain.from_iterable(fields))) + 4 * len(fields)
+    return size > limits.total_bytes or len(fields) > limits.fields
+
+
 def find_fault(version: str, fields: Fields) -> Problem | None:
     """Return the problem of a head whose field names are in lower case, ``None`` where it has none.
 
@@ -70,7 +78,7 @@ def find_fault(version: str, fields: Fields) -> Problem | None:
     """
     if version not in ("1.1", "1.0"):
         return VERSION_NOT_SUPPORTED
-    names = [name for name, _ in fields]
+    names = names_of(fields)
     hosts, lengths = names.count(b"host"), names.count(b"content-length")
     if hosts > 1 or (hosts == 0 and version == "1.1"):
         return BAD_REQUEST

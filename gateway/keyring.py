@@ -61,11 +61,12 @@ class Keyring:
                 shelf.append((digest, caller))
 
     def identify(self, headers: Headers) -> Identified | Unknown:
-        """Return whose key the fields hold. Keys of two callers in one request are as good as a wrong one."""
+        """Return whose key the fields hold, whose names are in lower case. Keys of two callers in one request are as
+        good as a wrong one."""
         owners: list[ApiCaller] = []
         taken: list[tuple[bytes, bytes]] = []
         candidates = 0
-        for shown in [pair for pair in headers if pair[0].lower() in _KEY_FIELDS]:
+        for shown in [pair for pair in headers if pair[0] in _KEY_FIELDS]:
             key = _key_in(*shown)
             owner = self._owner(key) if key is not None else None
             candidates += key is not None
@@ -92,7 +93,7 @@ def new_key() -> tuple[str, str]:
 
 
 def _key_in(name: bytes, value: bytes) -> bytes | None:
-    if name.lower() in _PLAIN_FIELDS:
+    if name in _PLAIN_FIELDS:
         return value.strip() or None
     if value[: len(_BEARER)].lower() == _BEARER:
         return value[len(_BEARER) :].strip() or None

@@ -22,13 +22,14 @@ from starlette.types import Send
 
 from gateway import problem as problems
 from gateway.alarm import Alarms
-from gateway.arrival import CORKED_KEY, LINES_KEY
+from gateway.arrival import LINES_KEY, no_answer_yet
 from gateway.condition import UNABLE, Outcome
 from gateway.connecting import ConnectionTrace
 from gateway.deadline import Deadline
 from gateway.dispatch import Dispatch
 from gateway.errand import Errand, request_of
 from gateway.fields import (
+    Fields,
     InvalidAnswer,
     answer_fields,
     claims_body,
@@ -88,6 +89,7 @@ class Passage:
         send: Send,
         clock: Callable[[], float],
         alarms: Alarms,
+        answer_at_once: Callable[[int, Fields, bytes, bytes], bool] = no_answer_yet,
     ) -> None:
         self._errand = errand
         self._transport = transport
@@ -98,6 +100,7 @@ class Passage:
         self._clock = clock
         self._started_s = clock()
         self._deadline = Deadline(alarms)
+        self._answer_at_once = answer_at_once
         self._arrivals_s: list[float] = []
         self._arrival_bytes: list[int] = []
 
@@ -129,7 +132,8 @@ class Passage:
             if isinstance(error, httpx.PoolTimeout):
                 self._dispatch.end(Outcome.ABANDONED)
                 problem = problems.GATEWAY_BUSY
-        self._dispatch.end(self._outcome())
+        if not self._delivered:
+            self._dispatch.end(self._outcome())
         self._end_attempt()
         if self._failure is not None:
             self._total_s = self._elapsed_s()
@@ -175,7 +179,8 @@ class Passage:
         self._total_s = self._total_s or self._end_s()
         self._dispatch.end(self._outcome())
         # Only after the backend's connection is free again: the client's next request may follow on its heels.
-        await self._to_client({"type": "http.response.body", "body": self._last})
+        if self._held is None or not self._send_whole(self._held):
+            await self._to_client({"type": "http.response.body", "body": self._last})
         self._delivered = True
 
     async def _find_taker(self) -> httpx.Response:
@@ -237,9 +242,7 @@ class Passage:
         )
         start: dict[str, Any] = {"type": "http.response.start", "status": status, "headers": fields}
         start[LINES_KEY] = encode_fields(fields)
-        is_whole = getattr(stream, "is_whole", False)
-        if is_whole:
-            start[CORKED_KEY] = True
+        if getattr(stream, "is_whole", False):
             self._held = start  # what follows is there already: they go together
         else:
             await self._to_client(start)
@@ -301,6 +304,11 @@ class Passage:
             self._end_clients_time()
         self._client_turn = False
         self._deadline.take_back()
+
+    def _send_whole(self, start: dict[str, Any]) -> bool:
+        """Send what is held back and the last of the body at once; false where the client has to be waited for."""
+        self.answering = True
+        return self._answer_at_once(start["status"], start["headers"], start[LINES_KEY], self._last)
 
     def _end_of_time(self) -> Problem | None:
         match self._intake.ending:

@@ -1,7 +1,7 @@
 """uvicorn's HTTP/1.1 protocol on httptools with the bounds that it lacks.
 
 Per connection there is at most one head being read. It is bounded in bytes, in fields, in the length of the target and
-in time; trailers share the bytes. A head that breaks a bound, or is no HTTP, is answered with a problem and the
+in time; trailers are bounded in bytes. A head that breaks a bound, or is no HTTP, is answered with a problem and the
 connection closed: after the answers to the requests before it. A body that is no HTTP ends its own answer.
 
 Also mended here, because uvicorn has no other place for it: trailers are not appended to the request's headers after
@@ -21,10 +21,10 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gateway.alarm import Alarm
-from gateway.arrival import GONE_KEY, LEAVING_KEY, TARGET_KEY, WHOLE_KEY
+from gateway.arrival import ANSWER_KEY, GONE_KEY, LEAVING_KEY, TARGET_KEY, WHOLE_KEY
 from gateway.cycle import BoundedCycle
 from gateway.guard import Date, Guard, Guarded
-from gateway.head import HeadLimits, expects, find_fault, may_continue, read_target, with_authority
+from gateway.head import HeadLimits, expects, find_fault, is_too_large, may_continue, read_target, with_authority
 from gateway.problem import BAD_REQUEST, HEADERS_TOO_LARGE, TARGET_TOO_LONG, Problem
 from gateway.protocol_h11 import BoundedH11Protocol
 
@@ -52,7 +52,6 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
         self._bridged = False
         self._is_stopped = False
         self._head_is_known = False
-        self._head_bytes = 0
         self._silent_bytes = 0
         self._refusal: Problem | None = None
         self._broken: Problem | None = None
@@ -72,8 +71,7 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
             piece = rest[:_SLICE_BYTES] if self._in_head else rest
             self._silent_bytes += len(piece)
             rest = rest[self._feed(piece) :]
-            if self._silent_bytes > self.limits.total_bytes:
-                # A field that never ends reaches no callback: the parser just keeps it.
+            if self._silent_bytes > self.limits.total_bytes:  # neither head nor trailers may go on for so long
                 self._refuse(HEADERS_TOO_LARGE)
             elif self._in_head and (self._guard.head_begun or (self._silent_bytes and not self._is_answering())):
                 self._guard.wait_for_head()  # an empty line begins no message, but is more than nothing
@@ -111,7 +109,6 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
             return
         super().on_message_begin()
         self._in_head = self._guard.head_begun = True
-        self._head_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         """Take a piece of the target."""
@@ -124,14 +121,7 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
             raise _HeadRefused
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a field; one that comes after the head is a trailer and is dropped."""
-        if self._head_is_known:
-            return
-        self._silent_bytes = 0
-        self._head_bytes += len(name) + len(value) + 4
-        if self._head_bytes > self.limits.total_bytes:
-            self._refusal = HEADERS_TOO_LARGE
-            raise _HeadRefused
+        """Take a field; one that comes after the head is a trailer, or known, and is dropped."""
         if self._in_head:
             self.headers.append((name.lower(), value))
 
@@ -140,7 +130,7 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
         if self._head_is_known:
             self._head_is_known = False
             return
-        self._in_head = False
+        self._in_head, self._silent_bytes = False, 0
         self._guard.end_of_head()
         version = self.parser.get_http_version()
         self._check_head(version)
@@ -155,7 +145,7 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
             return
         before = self.cycle
         self.cycle = self._new_cycle(version)
-        scope[WHOLE_KEY] = self.cycle.whole_body
+        scope[WHOLE_KEY], scope[ANSWER_KEY] = self.cycle.whole_body, self.cycle.answer_at_once
         if before is None or before.response_complete:
             self._start_asgi_task(self.cycle, self.app)
         else:
@@ -166,7 +156,7 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
         method = self.parser.get_method().decode("ascii")
         target = read_target(method, self.url)
         fault = target if isinstance(target, Problem) else find_fault(version, self.headers)
-        if len(self.headers) > self.limits.fields:
+        if is_too_large(self.headers, self.limits):
             fault = HEADERS_TOO_LARGE
         if fault is not None:
             self._refusal = fault
@@ -175,11 +165,11 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
         self.url = target.raw
         if target.authority is not None:
             self.headers[:] = with_authority(self.headers, target.authority)
-        path, _, query = self.url.partition(b"?")
+        scope, (path, _, query) = self.scope, self.url.partition(b"?")
         text = path.decode("ascii")
-        self.scope["method"], self.scope["http_version"] = method, version
-        self.scope["path"] = unquote(text) if "%" in text else text
-        self.scope["raw_path"], self.scope["query_string"] = path, query
+        scope["method"], scope["http_version"] = method, version
+        scope["path"] = unquote(text) if "%" in text else text
+        scope["raw_path"], scope["query_string"] = path, query
 
     def _new_cycle(self, version: str) -> BoundedCycle:
         return BoundedCycle(

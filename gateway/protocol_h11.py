@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gateway.arrival import GONE_KEY, LEAVING_KEY, TARGET_KEY
 from gateway.guard import Date, Guard, Guarded, reset
-from gateway.head import HeadLimits, find_fault, has_bad_value, may_continue, read_target, with_authority
+from gateway.head import HeadLimits, find_fault, has_bad_value, is_too_large, may_continue, read_target, with_authority
 from gateway.problem import (
     BAD_REQUEST,
     CODING_NOT_SUPPORTED,
@@ -66,8 +66,7 @@ class _CheckedConnection(h11.Connection):
     def _measure(self, target: bytes, fields: list[tuple[bytes, bytes]]) -> Problem | None:
         if len(target) > self._limits.target_bytes:
             return TARGET_TOO_LONG
-        size = sum(len(name) + len(value) + 4 for name, value in fields)
-        return HEADERS_TOO_LARGE if size > self._limits.total_bytes or len(fields) > self._limits.fields else None
+        return HEADERS_TOO_LARGE if is_too_large(fields, self._limits) else None
 
 
 class BoundedH11Protocol(Guarded, H11Protocol):

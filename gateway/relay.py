@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway import problem as problems
 from gateway.alarm import Alarms
-from gateway.arrival import LEAVING_KEY, WHOLE_KEY, Arrival, no_body_yet, read_arrival
+from gateway.arrival import ANSWER_KEY, LEAVING_KEY, WHOLE_KEY, Arrival, no_answer_yet, no_body_yet, read_arrival
 from gateway.callers import Caller
 from gateway.cors import cors_fields
 from gateway.dispatch import Dispatch
@@ -182,7 +182,8 @@ class Relay:
         errand = Errand(
             arrival, self._date(arrival.received_at), admitted.added, admitted.change, trace, admitted.release
         )
-        passage = Passage(errand, self._transport, dispatch, intake, answered, send, self._clock, self._alarms)
+        at_once = scope.get(ANSWER_KEY, no_answer_yet)
+        passage = Passage(errand, self._transport, dispatch, intake, answered, send, self._clock, self._alarms, at_once)
         stopped: SkipReason | None = None
         self._traffic.begin(route.name)
         try:

@@ -78,7 +78,8 @@ def server_config(
     """Return uvicorn's configuration: no header of its own, no trust in anybody's, bounded heads and messages."""
     state = app.state
     return uvicorn.Config(
-        app,
+        state.front,
+        interface="asgi3",
         host=host,
         port=port,
         loop="uvloop",

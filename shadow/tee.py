@@ -131,9 +131,15 @@ class Tee:
     def finish(self, media_type: str = "", content_encoding: str = "") -> Body:
         """Return the body and pass the chunks with their reservation on to it."""
         chunks, file, self._chunks, self._file, self._reserved_bytes = self._chunks, self._file, None, None, 0
-        kept = file.finish() if file is not None else None if chunks is None else tuple(chunks)
-        digest, on_disk = self._digest(kept, file), file is not None
-        return Body(digest, self.size_bytes, media_type, content_encoding, kept, on_disk=on_disk)
+        if file is not None:
+            digest: str | LateDigest = LateDigest(file.sha256)
+            kept: Sequence[bytes] | None = file.finish()
+        else:
+            kept = tuple(chunks) if chunks is not None else None
+            digest = LateDigest.of(kept) if kept is not None else ""
+        if self._hash is not None:
+            digest = self._hash.hexdigest()
+        return Body(digest, self.size_bytes, media_type, content_encoding, kept, "", file is not None)
 
     def discard(self) -> None:
         """Drop what is still held here and release it; a no-op after ``finish``."""
@@ -152,13 +158,6 @@ class Tee:
             self._chunks, self._reserved_bytes = [], 0
         else:
             self._lose(SkipReason.BUDGET_FULL)
-
-    def _digest(self, kept: Sequence[bytes] | None, file: File | None) -> str | LateDigest:
-        if self._hash is not None:
-            return self._hash.hexdigest()
-        if file is not None:
-            return LateDigest(file.sha256)
-        return LateDigest.of(kept) if kept is not None else ""
 
     def _lose(self, reason: SkipReason) -> None:
         self.lost = reason

@@ -147,16 +147,17 @@ class _Log:
 
     def look(self, rule: Rule, cost: int, now_us: int) -> Look:
         window_us = rule.window_s * 1_000_000
-        if self.head < len(self.times) and self.times[self.head] <= now_us - window_us:
-            self.head = bisect_right(self.times, now_us - window_us, self.head)
-        used = self._used()
+        times, sums, head = self.times, self.sums, self.head
+        if head < len(times) and times[head] <= now_us - window_us:
+            self.head = head = bisect_right(times, now_us - window_us, head)
+        used = sums[-1] - self._before_head() if head < len(sums) else 0
         if used + cost <= rule.amount:
-            first_us = self.times[self.head] if used else now_us
+            first_us = times[head] if used else now_us
             return Look(False, rule.amount - used, first_us + window_us - now_us)
         if cost > rule.amount:
             return Look(True, max(0, rule.amount - used), NEVER_US)
-        last = bisect_left(self.sums, self._before_head() + used + cost - rule.amount, self.head)
-        return Look(True, max(0, rule.amount - used), self.times[last] + window_us - now_us)
+        last = bisect_left(sums, self._before_head() + used + cost - rule.amount, head)
+        return Look(True, max(0, rule.amount - used), times[last] + window_us - now_us)
 
     def charge(self, rule: Rule, cost: int, now_us: int) -> None:
         if self.head > _COMPACT_AT and self.head * 2 > len(self.times):
@@ -173,9 +174,6 @@ class _Log:
 
     def _before_head(self) -> int:
         return self.sums[self.head - 1] if self.head else self.base
-
-    def _used(self) -> int:
-        return self.sums[-1] - self._before_head() if self.head < len(self.sums) else 0
 
 
 @dataclass(slots=True)

@@ -78,11 +78,16 @@ class Rule:
     max_wait_s: float = 0.0
 
     @cached_property
-    def policy(self) -> str:
+    def policy(self) -> bytes:
         """The limit as an item of ``RateLimit-Policy`` (draft-ietf-httpapi-ratelimit-headers-10 section 3)."""
         unit = f';qu="{self.unit.value}"' if self.unit is not Unit.REQUESTS else ""
         window = f";w={self.window_s}" if self.window_s else ""
-        return f'"{self.name}";q={self.amount}{unit}{window}'
+        return f'"{self.name}";q={self.amount}{unit}{window}'.encode("ascii")
+
+    @cached_property
+    def state(self) -> bytes:
+        """The limit's name as an item of ``RateLimit`` begins (section 4), up to the number that is left."""
+        return f'"{self.name}";r='.encode("ascii")
 
     @property
     def place(self) -> tuple[str, ...]:

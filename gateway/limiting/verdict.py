@@ -101,7 +101,7 @@ def _refuses(charge: Charge, look: Look) -> bool:
 
 
 def _fields(charges: Sequence[Charge], looks: Sequence[Look], would_refuse: Sequence[str] = ()) -> Headers:
-    policies, states = list[str](), list[str]()
+    policies, states = list[bytes](), list[bytes]()
     for charge, look in zip(charges, looks, strict=True):
         rule = charge.rule
         if not rule.dry_run:
@@ -109,13 +109,14 @@ def _fields(charges: Sequence[Charge], looks: Sequence[Look], would_refuse: Sequ
             states.append(_state(rule, look))
     fields: list[tuple[bytes, bytes]] = []
     if policies:
-        fields.append((b"ratelimit-policy", ", ".join(policies).encode("ascii")))
-        fields.append((b"ratelimit", ", ".join(states).encode("ascii")))
+        fields.append((b"ratelimit-policy", b", ".join(policies)))
+        fields.append((b"ratelimit", b", ".join(states)))
     if would_refuse:
         fields.append((DRY_RUN, ", ".join(f'"{name}"' for name in would_refuse).encode("ascii")))
     return tuple(fields)
 
 
-def _state(rule: Rule, look: Look) -> str:
-    wait = f";t={max(int(look.refused), seconds_of(look.wait_us))}" if rule.window_s and look.wait_us >= 0 else ""
-    return f'"{rule.name}";r={look.remaining}{wait}'
+def _state(rule: Rule, look: Look) -> bytes:
+    if not rule.window_s or look.wait_us < 0:
+        return b"%b%d" % (rule.state, look.remaining)
+    return b"%b%d;t=%d" % (rule.state, look.remaining, max(int(look.refused), seconds_of(look.wait_us)))

@@ -96,13 +96,15 @@ class Exchange(httpx.AsyncByteStream):
         Raises the errors that the package names, and whatever the body's own iterator raises.
         """
         if isinstance(body, httpx.SyncByteStream):
-            await self._send_ready(head, [piece for piece in body if piece])
+            self._send_ready(head, list(filter(None, body)))
         elif head.length == 0:
-            await self._send_ready(head, [piece async for piece in body if piece])
+            self._send_ready(head, [piece async for piece in body if piece])
         else:
             self._connection.write((head.data,))
             self._upload = self._loop.create_task(self._send_stream(head.length, body), name="upload")
             self._upload.add_done_callback(self._note_upload)
+        if self._uploaded and self._connection.is_clogged:
+            await self._connection.drain(self._patience.for_writing(self._loop.time()), unless_answered=True)
         await self._wait_for_head()
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -158,7 +160,7 @@ class Exchange(httpx.AsyncByteStream):
         if self._upload is not None and not self._uploaded and answer.head.status >= 400:
             self._upload.cancel()
 
-    async def _send_ready(self, head: RequestHead, pieces: list[bytes]) -> None:
+    def _send_ready(self, head: RequestHead, pieces: list[bytes]) -> None:
         size = sum(map(len, pieces))
         if head.length is None:
             parts = [head.data, *(part for piece in pieces for part in chunk_parts(piece)), LAST_CHUNK]
@@ -168,8 +170,6 @@ class Exchange(httpx.AsyncByteStream):
             raise httpx.LocalProtocolError("the body has not the length that was announced")
         self._connection.write((b"".join(parts),) if size < _JOINED_BYTES else parts)
         self._uploaded = True
-        if self._connection.is_clogged:
-            await self._connection.drain(self._patience.for_writing(self._loop.time()), unless_answered=True)
 
     async def _send_stream(self, length: int | None, body: httpx.AsyncByteStream) -> None:
         sent = 0

@@ -15,13 +15,14 @@ from typing import NamedTuple
 import httptools
 import httpx
 
-from gateway.lines import encode_lines
+from gateway.lines import encode_lines, names_of
 
 Fields = Sequence[tuple[bytes, bytes]]
 
-_TARGET = re.compile(rb"[\x21-\x7e\x80-\xff]+")
-_LENGTH = re.compile(rb"[0-9]{1,18}")
 _SPACED_NAME = re.compile(rb"(\r\n[!#$%&'*+\-.^_`|~0-9A-Za-z]++)[ \t]++:")
+_IN_TARGETS = bytes([*range(0x21, 0x7F), *range(0x80, 0x100)])
+_LENGTH_DIGITS = 18
+_USUAL_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _METHOD = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
@@ -60,7 +61,8 @@ def encode_request(method: str, target: bytes, fields: Fields) -> RequestHead:
 
     Raises ``httpx.LocalProtocolError`` for what cannot be a head, or would be read differently by different readers.
     """
-    if not _METHOD.fullmatch(method) or not _TARGET.fullmatch(target):
+    is_method = method in _USUAL_METHODS or _METHOD.fullmatch(method)
+    if not is_method or not target or target.translate(None, _IN_TARGETS):
         raise httpx.LocalProtocolError("the method or the target cannot be sent")
     lines = encode_lines(fields)
     if lines is None:
@@ -70,9 +72,17 @@ def encode_request(method: str, target: bytes, fields: Fields) -> RequestHead:
     return RequestHead(data, length)
 
 
+def _is_length(value: bytes) -> bool:
+    return value.isdigit() and len(value) <= _LENGTH_DIGITS
+
+
+def _lower_names(fields: Fields) -> list[bytes]:
+    return b"\n".join(names_of(fields)).lower().split(b"\n")  # all at once: no name holds a line end
+
+
 def _read_framing(fields: Fields) -> int | None:
     """Return the length of the body, ``None`` where it is chunked."""
-    names = [name.lower() for name, _ in fields]
+    names = _lower_names(fields)
     lengths, codings = names.count(b"content-length"), names.count(b"transfer-encoding")
     if names.count(b"host") != 1:
         raise httpx.LocalProtocolError("a request has one Host field")
@@ -85,7 +95,7 @@ def _read_framing(fields: Fields) -> int | None:
     if not lengths:
         return 0
     value = fields[names.index(b"content-length")][1]
-    if lengths > 1 or not _LENGTH.fullmatch(value):
+    if lengths > 1 or not _is_length(value):
         raise httpx.LocalProtocolError("more than one Content-Length, or none that is a number")
     return int(value)
 
@@ -131,11 +141,11 @@ def decode_answer(data: bytes, method: str) -> AnswerHead:
 
 def _frame(fields: Fields, method: str, status: int, version: bytes) -> tuple[Framing, int, bool]:
     """Decide as RFC 9112 section 6.3 does; return framing, length and whether the connection persists."""
-    names = [name.lower() for name, _ in fields]
+    names = _lower_names(fields)
     lengths, codings, length = names.count(b"content-length"), names.count(b"transfer-encoding"), 0
     if lengths:
         value = fields[names.index(b"content-length")][1]
-        if lengths > 1 or not _LENGTH.fullmatch(value):
+        if lengths > 1 or not _is_length(value):
             raise httpx.RemoteProtocolError("the answer has more than one length, or none that is a number")
         length = int(value)
     if codings:

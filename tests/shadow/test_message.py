@@ -37,7 +37,8 @@ async def test_an_answer_has_all_that_httpx_gives_one() -> None:
     stock = httpx.Response(
         404, headers=FIELDS, stream=httpx.ByteStream(b"body"), extensions={"http_version": b"HTTP/1.1"}
     )
-    assert light.__dict__.keys() == stock.__dict__.keys()
+    for name, value in stock.__dict__.items():
+        assert name in ("headers", "stream") or getattr(light, name) == value, name
     assert light.headers.raw == stock.headers.raw
     light.headers["X-New"] = "yes"
     assert light.headers.raw == [*FIELDS, (b"X-New", b"yes")]
