@@ -15,6 +15,7 @@ the window.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -268,7 +269,7 @@ def _lacking(coverage: Coverage, data: Tally, policy: Policy) -> list[Phrase]:
     """Return what coverage has too little of."""
     said, share = [], coverage.share
     if share is None or share < policy.min_coverage:
-        compared = say("only {share:.1f} % compared", share=100 * (share or 0))
+        compared = say("only {share:.1f} % compared", share=math.floor(1000 * (share or 0)) / 10)
         lost = joined(", ", (say("{n:,} {reason}", n=n, reason=plain(name)) for name, n in coverage.losses.items()))
         said.append(say("{compared} (lost: {lost})", compared=compared, lost=lost) if lost else compared)
     if data.answered < policy.min_pairs:

@@ -73,7 +73,8 @@ def amount(value: float | None, unit: Unit) -> Phrase:
     if value is None:
         return say("unknown")
     if unit is Unit.RATIO:
-        return say("{n:.2f}", n=value) if value >= 0.1 else say("{n:.2g}", n=value)
+        wide = say("{n:,.0f}", n=value) if value >= 1000 else say("{n:.2f}", n=value)
+        return wide if value >= 0.1 else say("{n:.2g}", n=value)
     percent = 100 * value
     if 0 < percent < 0.01:
         return say("less than {n:g} %", n=0.01)

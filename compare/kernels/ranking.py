@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 PERSISTENCE = 0.8
+_Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +59,18 @@ def compare_rankings(a: Sequence[Ranked], b: Sequence[Ranked], tolerance: float)
     Labels whose scores lie within ``tolerance`` are tied and may change places, also over the list's end;
     but a first label must be somewhere in the other list.
     """
-    scores_a, scores_b = ({r.label: r.score for r in side} for side in (a, b))
-    order_a, order_b = [r.label for r in a], [r.label for r in b]
+    order_a, order_b = _places(a), _places(b)
+    scores_a, scores_b = (
+        {place: r.score for place, r in zip(order, side, strict=True)} for order, side in ((order_a, a), (order_b, b))
+    )
     shared = scores_a.keys() & scores_b.keys()
-    gap = max((abs(scores_a[label] - scores_b[label]) for label in shared), default=0.0)
+    gap = max((score_gap(scores_a[label], scores_b[label]) for label in shared), default=0.0)
     cut_a, cut_b = (min(scores.values(), default=0.0) for scores in (scores_a, scores_b))
     tops_shared = {*order_a[:1], *order_b[:1]} <= shared
     ends_tied = (
         tops_shared
-        and all(scores_a[x] - cut_b <= tolerance for x in scores_a.keys() - shared)
-        and all(scores_b[x] - cut_a <= tolerance for x in scores_b.keys() - shared)
+        and all(_at_most(scores_a[x], cut_b, tolerance) for x in scores_a.keys() - shared)
+        and all(_at_most(scores_b[x], cut_a, tolerance) for x in scores_b.keys() - shared)
     )
     places_tied = all(
         _tied(scores_a, x, y, tolerance) and _tied(scores_b, x, y, tolerance)
@@ -76,12 +81,34 @@ def compare_rankings(a: Sequence[Ranked], b: Sequence[Ranked], tolerance: float)
         same=len(a) == len(b) and gap <= tolerance and ends_tied and places_tied,
         tied=order_a != order_b and places_tied and ends_tied,
         top_same=order_a[:1] == order_b[:1],
-        rbo=rbo_ext(order_a, order_b),
+        rbo=rbo_ext([r.label for r in a], [r.label for r in b]),
         largest_gap=gap,
     )
 
 
-def _tied(scores: dict[str, float], x: str, y: str, tolerance: float) -> bool:
+def _places(ranking: Sequence[Ranked]) -> list[_Place]:
+    """Return the labels in order, each with how often it came before: one that comes twice has two scores."""
+    seen = Counter[str]()
+    places = []
+    for ranked in ranking:
+        places.append((ranked.label, seen[ranked.label]))
+        seen[ranked.label] += 1
+    return places
+
+
+def _tied(scores: dict[_Place, float], x: _Place, y: _Place, tolerance: float) -> bool:
     """Whether two labels are tied on one side; a label below the list's end counts as being at the end."""
     end = min(scores.values(), default=0.0)
-    return abs(scores.get(x, end) - scores.get(y, end)) <= tolerance
+    return score_gap(scores.get(x, end), scores.get(y, end)) <= tolerance
+
+
+def _at_most(score: float, end: float, tolerance: float) -> bool:
+    return score <= end or score_gap(score, end) <= tolerance
+
+
+def score_gap(x: float, y: float) -> float:
+    """Return how far two scores are apart: NaN and NaN not at all, NaN and a number without end."""
+    if x == y or (math.isnan(x) and math.isnan(y)):
+        return 0.0
+    gap = abs(x - y)
+    return math.inf if math.isnan(gap) else gap

@@ -7,6 +7,7 @@ compared as JSON; where one side lacks it, its schema is broken.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -98,16 +99,19 @@ def _read_labels(value: Any, policy: Policy) -> list[Ranked] | None:
 def _judge_labels(old: list[Ranked], new: list[Ranked], policy: Policy) -> Judgement:
     """Labels in order up to ties, scores within the policy's tolerance."""
     result = compare_rankings(old, new, policy.score_tolerance)
-    numbers: dict[str, Number] = {"rbo": round(result.rbo, 4), "largest_score_gap": round(result.largest_gap, 6)}
+    gap = round(result.largest_gap, 6) if math.isfinite(result.largest_gap) else None
+    numbers: dict[str, Number] = {"rbo": round(result.rbo, 4), "largest_score_gap": gap}
     note = say("the order differs only among tied scores") if result.tied else ""
-    name = _class_of(old == new, result.same)
+    equal = [place.label for place in old] == [place.label for place in new] and result.largest_gap == 0
+    name = _class_of(equal, result.same)
     if not name.mismatch:
         return Judgement(name, numbers, note=note)
     if not result.top_same and old and new:
         names = {"old": _label(old[0]), "new": _label(new[0])}
         words = Diagnosis("top_label", say("the top label differs: {old} against {new}", **names))
     elif result.largest_gap > policy.score_tolerance:
-        words = Diagnosis("scores", say("scores differ by up to {gap:.3g}", gap=result.largest_gap))
+        told = say("scores differ by up to {gap:.3g}", gap=gap) if gap is not None else say("a score is no number")
+        words = Diagnosis("scores", told)
     else:
         words = Diagnosis("labels", say("labels below the first differ"))
     return Judgement(name, numbers, (words,), note=note)

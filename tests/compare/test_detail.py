@@ -132,6 +132,7 @@ def test_the_funnel_leaves_out_what_was_never_to_be_mirrored() -> None:
         (amount(0.0, Unit.SHARE), "0 %"),
         (amount(-0.003, Unit.SHARE), "-0.3 %"),
         (amount(0.0012, Unit.RATIO), "0.0012"),
+        (amount(90_000.4, Unit.RATIO), "90,000"),
         (times(154.0), "150 times slower"),
         (times(99.9), "100 times slower"),
         (times(1 / 12_345), "12,000 times faster"),

@@ -266,6 +266,28 @@ def test_classification_tells_labels_from_scores() -> None:
     assert [d.code for d in scores.diagnoses] == ["scores"]
 
 
+def test_c04_a_score_that_is_no_number_equals_itself_alone() -> None:
+    nan, inf = float("nan"), float("inf")
+    base = labels(("cat", nan), ("dog", 0.5))
+    same = judge_structured(Kind.CLASSIFICATION, base, base + b" ", PLAIN)
+    assert same.output_class is OutputClass.IDENTICAL
+    assert same.numbers["largest_score_gap"] == 0
+    for other in (0.9, inf):
+        for found in (
+            judge_structured(Kind.CLASSIFICATION, base, labels(("cat", other), ("dog", 0.5)), PLAIN),
+            judge_structured(Kind.CLASSIFICATION, labels(("cat", other), ("dog", 0.5)), base, PLAIN),
+        ):
+            assert found.diagnoses[0].sentence == "a score is no number"
+            assert found.numbers["largest_score_gap"] is None
+
+
+def test_a_label_that_comes_twice_has_two_scores() -> None:
+    found = judge_structured(
+        Kind.CLASSIFICATION, labels(("cat", 0.9), ("cat", 0.1)), labels(("cat", 0.5), ("cat", 0.1)), PLAIN
+    )
+    assert [d.code for d in found.diagnoses] == ["scores"]
+
+
 def test_a_classification_without_predictions_is_a_broken_schema() -> None:
     found = judge_structured(Kind.CLASSIFICATION, labels(("a", 1)), b'{"error": "no"}', PLAIN)
     assert found.output_class is OutputClass.BROKEN
