@@ -1,5 +1,5 @@
-"""Who may come in, decided before the body is read: known (401, 403), expected (400, 404, 405), sound (501, 413, 411),
-within the limits (413, 429, 503).
+"""Who may come in, decided before the body is read: known (401, 403), expected (400, 404, 405), sound (400, 411, 413,
+426, 501), within the limits (413, 429, 503).
 
 With callers in the settings every route that is not public asks for a key, and who shows none learns nothing about the
 routes. The key is taken out of the request at once. A CORS preflight has neither key nor cost: it goes to the backend
@@ -16,6 +16,7 @@ from gateway import problem as problems
 from gateway.arrival import Arrival
 from gateway.cors import cors_fields
 from gateway.generation import Generation
+from gateway.handshake import handshake_fault, offers_websocket
 from gateway.keyring import Identified, Unknown
 from gateway.limiting.verdict import FREE, Admission, Refusal
 from gateway.metrics import Metrics
@@ -75,7 +76,7 @@ class Door:
             return Refused(route)
         fault = _unacceptable(generation, arrival, route, caller)
         if fault is None and arrival.wants_upgrade and not (bridged and route.websocket):
-            fault = problems.UPGRADE_NOT_SUPPORTED
+            fault = _why_not_bridged(arrival, route)
         if fault is not None:
             return _refused(fault, route, arrival)
         admission = FREE
@@ -129,6 +130,13 @@ def _unacceptable(generation: Generation, arrival: Arrival, route: Route, caller
     if arrival.codings and generation.rules.needs_length(route, caller.name if caller is not None else None):
         return problems.LENGTH_REQUIRED
     return None
+
+
+def _why_not_bridged(arrival: Arrival, route: Route) -> Problem:
+    fault = None
+    if route.websocket and offers_websocket(arrival.headers):
+        fault = handshake_fault(arrival.method, arrival.headers)
+    return fault or problems.UPGRADE_NOT_SUPPORTED
 
 
 def _refused(problem: Problem, route: Route | None, arrival: Arrival) -> Refused:

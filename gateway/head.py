@@ -111,6 +111,11 @@ def may_continue(version: str, fields: Fields) -> bool:
     )
 
 
+def without_upgrade(fields: Fields) -> list[tuple[bytes, bytes]]:
+    """Return the fields of an HTTP/1.0 request, which cannot ask for another protocol (RFC 9110 section 7.8)."""
+    return [field for field in fields if field[0] != b"upgrade"]
+
+
 def with_authority(fields: Fields, authority: bytes) -> list[tuple[bytes, bytes]]:
     """Return the fields with this authority as their only Host."""
     return [(b"host", authority), *(field for field in fields if field[0] != b"host")]

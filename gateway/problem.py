@@ -107,6 +107,13 @@ BODY_TOO_LARGE = Problem(413, "body_too_large", "The body is larger than this ro
 TARGET_TOO_LONG = Problem(414, "target_too_long", "The request-target is too long.")
 RATE_LIMITED = Problem(429, "rate_limited", "The caller's limit is used up.")
 CONCURRENCY_LIMITED = Problem(429, "concurrency_limited", "Too many requests are under way.")
+WEBSOCKET_VERSION = Problem(
+    426,
+    "websocket_version",
+    "The only version of WebSocket spoken is 13.",
+    # RFC 6455 section 4.4 and RFC 9110 section 15.5.22
+    ((b"sec-websocket-version", b"13"), (b"upgrade", b"websocket"), (b"connection", b"upgrade")),
+)
 HEADERS_TOO_LARGE = Problem(431, "headers_too_large", "The header section is too large.")
 UPGRADE_NOT_SUPPORTED = Problem(501, "upgrade_not_supported", "This gateway switches to no other protocol.")
 CODING_NOT_SUPPORTED = Problem(501, "coding_not_supported", "The only transfer coding taken is chunked.")

@@ -24,7 +24,17 @@ from gateway.alarm import Alarm
 from gateway.arrival import ANSWER_KEY, GONE_KEY, LEAVING_KEY, TARGET_KEY, WHOLE_KEY
 from gateway.cycle import BoundedCycle
 from gateway.guard import Date, Guard, Guarded
-from gateway.head import HeadLimits, expects, find_fault, is_too_large, may_continue, read_target, with_authority
+from gateway.handshake import is_handshake
+from gateway.head import (
+    HeadLimits,
+    expects,
+    find_fault,
+    is_too_large,
+    may_continue,
+    read_target,
+    with_authority,
+    without_upgrade,
+)
 from gateway.problem import BAD_REQUEST, HEADERS_TOO_LARGE, TARGET_TOO_LONG, Problem
 from gateway.protocol_h11 import BoundedH11Protocol
 
@@ -139,7 +149,7 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
         scope[GONE_KEY] = self.transport.is_closing
         scope[LEAVING_KEY] = self._guard.leaving
         if self.parser.should_upgrade():
-            self._bridged = self._get_upgrade() == b"websocket" and self.takes_websocket(self.url)
+            self._bridged = is_handshake(scope["method"], self.headers) and self.takes_websocket(self.url)
             self._is_stopped = not self._bridged
         if self._bridged:
             return
@@ -165,6 +175,8 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
         self.url = target.raw
         if target.authority is not None:
             self.headers[:] = with_authority(self.headers, target.authority)
+        if version == "1.0":
+            self.headers[:] = without_upgrade(self.headers)
         scope, (path, _, query) = self.scope, self.url.partition(b"?")
         text = path.decode("ascii")
         scope["method"], scope["http_version"] = method, version

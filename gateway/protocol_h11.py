@@ -18,7 +18,17 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gateway.arrival import GONE_KEY, LEAVING_KEY, TARGET_KEY
 from gateway.guard import Date, Guard, Guarded, reset
-from gateway.head import HeadLimits, find_fault, has_bad_value, is_too_large, may_continue, read_target, with_authority
+from gateway.handshake import is_handshake
+from gateway.head import (
+    HeadLimits,
+    find_fault,
+    has_bad_value,
+    is_too_large,
+    may_continue,
+    read_target,
+    with_authority,
+    without_upgrade,
+)
 from gateway.problem import (
     BAD_REQUEST,
     CODING_NOT_SUPPORTED,
@@ -58,9 +68,12 @@ class _CheckedConnection(h11.Connection):
         if self.fault is not None or isinstance(target, Problem):
             raise h11.RemoteProtocolError("the head is refused")
         self.target = target.raw
-        if target.authority is None:
+        if target.authority is None and version != "1.0":
             return request
-        fields = with_authority(fields, target.authority)
+        if target.authority is not None:
+            fields = with_authority(fields, target.authority)
+        if version == "1.0":
+            fields = without_upgrade(fields)
         return h11.Request(method=method, target=target.raw, headers=fields, http_version=version)
 
     def _measure(self, target: bytes, fields: list[tuple[bytes, bytes]]) -> Problem | None:
@@ -151,7 +164,8 @@ class BoundedH11Protocol(Guarded, H11Protocol):
         self.scope[TARGET_KEY] = self._checked.target  # type: ignore[literal-required]
         self.scope[GONE_KEY] = self.transport.is_closing  # type: ignore[literal-required]
         self.scope[LEAVING_KEY] = self._guard.leaving  # type: ignore[literal-required]
-        return self._get_upgrade() == b"websocket" and self.takes_websocket(self._checked.target)
+        method = self.scope["method"]
+        return is_handshake(method, self.headers) and self.takes_websocket(self._checked.target)
 
     @property
     def _is_serving(self) -> bool:

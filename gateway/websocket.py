@@ -13,21 +13,22 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.client import ClientProtocol
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 from websockets.frames import EXTERNAL_CLOSE_CODES
 from websockets.http11 import Response
 from websockets.typing import Subprotocol
 
 from gateway import problem as problems
-from gateway.arrival import Arrival
+from gateway.arrival import TARGET_KEY, Arrival
 from gateway.condition import Outcome
 from gateway.dispatch import Dispatch
 from gateway.fields import InvalidAnswer, answer_fields, encode_fields, lower_names, request_fields
@@ -63,6 +64,11 @@ class ClientSide(WebSocketsSansIOProtocol):
         # uvicorn logs every target with its query, which may hold secrets.
         self.logger = logging.Logger(__name__, logging.WARNING)
         self.logger.parent = logging.getLogger(__name__)
+
+    async def run_asgi(self) -> None:
+        """Serve, and leave the raw target in the scope like the other protocols."""
+        self.scope[TARGET_KEY] = self.request.path.encode("latin-1")  # type: ignore[literal-required]
+        await super().run_asgi()
 
     async def send(self, message: ASGISendEvent) -> None:
         """Send one part of an answer, or one message."""
@@ -188,9 +194,9 @@ class Bridge:
             added=self._change.added,
         )
         url = server.url.copy_with(scheme="wss" if server.url.scheme == "https" else "ws", raw_path=b"/")
-        target = (server.prefix + self._arrival.target).decode("latin-1")
         return await _Connect(
-            str(url).rstrip("/") + target,
+            str(url),
+            create_connection=_verbatim((server.prefix + self._arrival.target).decode("latin-1")),
             additional_headers=[
                 (name.decode("latin-1"), value.decode("latin-1")) for name, value in fields if name != b"host"
             ],
@@ -249,6 +255,16 @@ class Bridge:
             await refuse(problem, self._arrival.id, send, self._date)
             return
         await _answer(declined.status, fields, declined.body, send)
+
+
+def _verbatim(target: str) -> type[ClientConnection]:
+    """Return what makes a connection that asks for this very target; of a URL the library drops an empty query."""
+
+    def open_connection(protocol: ClientProtocol, **options: Any) -> ClientConnection:
+        protocol.uri = replace(protocol.uri, path=target, query="")
+        return ClientConnection(protocol, **options)
+
+    return cast(type[ClientConnection], open_connection)
 
 
 def _way_to(origin: Origin) -> dict[str, Any]:

@@ -215,6 +215,37 @@ def test_routes_that_do_not_ask_for_it_answer_501_and_limits_hold(echo: Echo) ->
         assert gateway.send(encode("GET", "/ws", others)).status == 426, "another offer is dropped, not bridged"
 
 
+@pytest.mark.usefixtures("each_parser")
+def test_a_handshake_that_is_none_is_refused_in_words_and_asks_no_backend(echo: Echo) -> None:
+    def without(name: bytes, *instead: tuple[bytes, bytes]) -> list[tuple[bytes, bytes]]:
+        return [*(field for field in HANDSHAKE if field[0] != name), *instead]
+
+    version, key = b"Sec-WebSocket-Version", b"Sec-WebSocket-Key"
+    with running(bridging(echo.url)) as gateway:
+        for fields in (without(version), without(version, (version, b"8"))):
+            answer = gateway.send(encode("GET", "/", fields))
+            assert (answer.status, answer.code) == (426, "websocket_version")
+            assert answer.values(b"sec-websocket-version") == [b"13"]
+            assert answer.values(b"upgrade") == [b"websocket"]
+            assert b"upgrade" in answer.values(b"connection")
+        for broken in (without(key), without(key, (key, b"short")), [*HANDSHAKE, HANDSHAKE[2]]):
+            assert gateway.send(encode("GET", "/", broken)).code == "bad_request"
+        assert gateway.send(encode("GET", "/", HANDSHAKE, b"hello")).code == "bad_request"
+        assert gateway.send(encode("POST", "/", HANDSHAKE, b""), "POST").code == "bad_request"
+        assert echo.requests == []
+        old = encode("GET", "/", HANDSHAKE).replace(b"HTTP/1.1", b"HTTP/1.0")
+        assert gateway.send(old).status == 426, "its Upgrade is not seen: served like any other request"
+
+
+def test_the_target_reaches_the_backend_byte_for_byte(echo: Echo) -> None:
+    target = b"//a/%2F;v=1|{}?"
+    with running(bridging(echo.url)) as gateway, gateway.client() as client:
+        client.send(encode("GET", target, HANDSHAKE))
+        assert client.read_line().startswith(b"HTTP/1.1 101 ")
+        wait_for(lambda: len(echo.requests) == 1)
+    assert echo.requests[0].path.encode() == target
+
+
 def test_a_backend_that_is_not_there_or_speaks_no_websocket_is_a_problem(echo: Echo) -> None:
     with Backend(answering(plain())) as gone:
         url = gone.url
