@@ -148,7 +148,7 @@ class Loader:
             tensors = np.stack([prepared.tensor] * size)
             for _ in range(_WARM_UP_RUNS):
                 outputs = model.network(tensors)
-        prepared.finish([output[0] for output in outputs])
+        prepared.result([output[0] for output in outputs])
         return pool
 
     def _batcher(self, spec: ModelSpec, pool: SessionPool[Any], max_batch: int) -> Batcher:

@@ -162,6 +162,10 @@ class Registry:
             return Timed(lambda: result, done.queue_s, done.run_s)
         assert loaded.batcher is not None
         timed = await loaded.batcher.run(work.tensor)
+        if work.second is not None:
+            more = await loaded.batcher.run(work.second)
+            both = [*timed.value, *more.value]
+            timed = Timed(both, timed.queue_s + more.queue_s, timed.run_s + more.run_s)
         finish = partial(work.result, timed.value)
         return Timed(lambda: self._finish(state, loaded, finish), timed.queue_s, timed.run_s)
 

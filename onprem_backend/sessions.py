@@ -63,10 +63,12 @@ MakeSession = Callable[[], Session]
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
     """One picture on its way through a batch. ``tensor`` is ``(3, H, W) float32``; ``finish`` makes the result out of
-    this picture's own part of the network's outputs, and holds all that it needs of the picture. Blocking."""
+    this picture's own part of the network's outputs, and holds all that it needs of the picture. Blocking. ``second``
+    is another tensor that goes the same way; its outputs follow those of the first."""
 
     tensor: NDArray[np.float32]
     finish: Callable[[Sequence[NDArray[np.float32]]], Result]
+    second: NDArray[np.float32] | None = None
 
     def result(self, outputs: Sequence[NDArray[np.float32]]) -> Result:
         """Finish. Raises ``FloatingPointError`` when an output is not finite: less precision than the network needs, or
@@ -86,7 +88,8 @@ class BatchModel:
     def run(self, job: Job) -> Result:
         """Do one job alone, in the calling thread."""
         prepared = self.prepare(job)
-        return prepared.result([output[0] for output in self.network(prepared.tensor[None])])
+        tensors = [tensor for tensor in (prepared.tensor, prepared.second) if tensor is not None]
+        return prepared.result([output[0] for tensor in tensors for output in self.network(tensor[None])])
 
 
 Model = MakeSession | BatchModel

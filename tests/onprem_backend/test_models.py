@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from onprem_backend.cutout import load_u2netp
-from onprem_backend.faces import Boxes, Search, hide_faces, load_centerface
+from onprem_backend.face_search import Boxes, Search
+from onprem_backend.faces import hide_faces, load_centerface
 from onprem_backend.images import Picture, Pixels
 from onprem_backend.inpaint import erase, fill_lama
 from onprem_backend.onnx_networks import load_network
@@ -52,6 +53,44 @@ def test_the_astronaut_has_one_face_and_only_it_is_hidden(client: httpx.Client, 
     assert changed[y1:y2, x1:x2].mean() > 0.9
     again = client.post("/v1/face-blur", content=response.content)
     assert again.headers["x-faces"] == "0"
+
+
+def close_up() -> Pixels:
+    return np.asarray(cv2.resize(ASTRONAUT[60:190, 175:280], (840, 1040), interpolation=cv2.INTER_CUBIC))
+
+
+def thumbnail() -> Pixels:
+    return np.asarray(cv2.resize(ASTRONAUT, (51, 51), interpolation=cv2.INTER_AREA))
+
+
+def panorama() -> Pixels:
+    return np.concatenate([np.full((512, 4000, 3), 60, np.uint8), ASTRONAUT, np.full((512, 4000, 3), 60, np.uint8)], 1)
+
+
+def far_away() -> Pixels:
+    pixels = np.full((1500, 2000, 3), (90, 120, 90), dtype=np.uint8)
+    pixels[1300:1460, 1800:1960] = cv2.resize(ASTRONAUT, (160, 160), interpolation=cv2.INTER_AREA)
+    return pixels
+
+
+@pytest.mark.parametrize(
+    ("make", "face"),
+    [
+        (close_up, (56, 0, 760, 944)),
+        (panorama, (4182, 58, 4270, 178)),
+        (far_away, (1857, 1318, 1884, 1355)),
+        (thumbnail, (18, 6, 27, 18)),
+    ],
+)
+def test_a_face_is_found_as_a_whole_whatever_share_of_the_picture_it_takes(
+    client: httpx.Client, make: Callable[[], Pixels], face: tuple[int, int, int, int]
+) -> None:
+    (found,) = client.post("/v1/face-blur?output=boxes", content=png(make())).json()["faces"]
+    box, wanted = np.array(found["box"]), np.array(face)
+    both = np.stack([box, wanted])
+    shared = (both[:, 2:].min(axis=0) - both[:, :2].max(axis=0)).clip(min=0).prod()
+    areas = (both[:, 2:] - both[:, :2]).prod(axis=1)
+    assert shared > 0.7 * (areas.sum() - shared)
 
 
 @pytest.mark.parametrize("side", [1, 2, 5, 40, 400])
