@@ -22,13 +22,16 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from compare.kernels.document import Document, Unparsable, parse, parse_lines
+from compare.kernels.embedded import embedded_picture
+from compare.kernels.image import judge_image
 from compare.kernels.json_rules import QUIET, TOLERANCES, canonical, is_number, same_items
 from compare.measurement import PATH, UNMATCHED, Critical, Diagnosis, Judgement, Number, OutputClass
 from compare.phrases import Phrase, joined, mark, plain, say
-from compare.policy import JsonRule, Policy, RuleName
+from compare.policy import ImageBands, JsonRule, Policy, RuleName
 
 _KEPT = 10
 _MOST_MATCHED = 100
+_MOST_PICTURES = 16
 _SCHEMA_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]{0,63}")
 
 
@@ -37,6 +40,9 @@ class _Walk:
     """What one comparison has found so far. Lives for one call."""
 
     rules: Mapping[str, JsonRule]
+    bands: ImageBands
+    critical: Critical | None = None
+    pictures: int = 0
     differences: Counter[str] = field(default_factory=Counter)
     kept: list[Phrase] = field(default_factory=list)
     notes: Counter[Phrase] = field(default_factory=Counter)
@@ -99,7 +105,7 @@ def judge_json(baseline: bytes, candidate: bytes, policy: Policy, *, lines: bool
     if isinstance(documents, Judgement):
         return documents
     old, new = documents
-    walk = _Walk({rule.path: rule for rule in policy.json_rules})
+    walk = _Walk({rule.path: rule for rule in policy.json_rules}, policy.image)
     with localcontext(QUIET):
         compare_values(walk, _Place(), old.value, new.value)
     if old.hidden or new.hidden:
@@ -166,7 +172,8 @@ def _judgement(walk: _Walk, old: Document, new: Document) -> Judgement:
         source = mark("the candidate answers {new} where the baseline answers {old}")
         broken = Diagnosis("schema", say(source, new=_name(new.value), old=_name(old.value)))
         return Judgement(OutputClass.BROKEN, numbers, (broken,), Critical.BROKEN_SCHEMA, note)
-    return Judgement(OutputClass.DIFFERENT, numbers, (found,), note=note)
+    name = OutputClass.BROKEN if walk.critical else OutputClass.DIFFERENT
+    return Judgement(name, numbers, (found,), walk.critical, note)
 
 
 _NAMES: Mapping[type, Phrase] = {
@@ -231,8 +238,31 @@ def _plain(walk: _Walk, place: _Place, a: Any, b: Any) -> Iterator[tuple[_Place,
         if len(a) != len(b):
             walk.differ(items.told, say("{old} items against {new}", old=len(a), new=len(b)))
         yield from ((items, x, y) for x, y in zip(a, b, strict=False))
-    elif not _same_scalar(walk, a, b):
+    elif not (_same_scalar(walk, a, b) or _judged_as_pictures(walk, place, a, b)):
         walk.differ_in_value(place.told, a, b)
+
+
+def _judged_as_pictures(walk: _Walk, place: _Place, a: Any, b: Any) -> bool:
+    """Compare two strings that hold pictures as such, where no rule says how; whether that was done."""
+    if not (isinstance(a, str) and isinstance(b, str)) or place.path in walk.rules or walk.pictures >= _MOST_PICTURES:
+        return False
+    old, new = embedded_picture(a), embedded_picture(b)
+    if old is None or new is None:
+        return False
+    walk.pictures += 1
+    found = judge_image(old, new, walk.bands)
+    if found.output_class is None:
+        return False
+    if found.output_class.mismatch:
+        walk.critical = walk.critical or found.critical
+        walk.differ(
+            place.told, say("another picture: {words}", words=joined("; ", (d.sentence for d in found.diagnoses)))
+        )
+    elif found.output_class is OutputClass.EQUIVALENT:
+        walk.tolerated += 1
+    else:
+        walk.notes[say("the same picture in other bytes")] += 1
+    return True
 
 
 def _same_scalar(walk: _Walk, a: Any, b: Any) -> bool:
@@ -310,7 +340,7 @@ def _match_items(walk: _Walk, place: _Place, a: list[Any], b: list[Any]) -> bool
     inner = walk.below(place.path)
     if not left or not inner or len(left) > _MOST_MATCHED:
         return not left
-    tried = [[_Walk(inner) for _ in right] for _ in left]
+    tried = [[_Walk(inner, walk.bands) for _ in right] for _ in left]
     for row, x in zip(tried, left, strict=True):
         for one, y in zip(row, right, strict=True):
             compare_values(one, place.items(), x, y)

@@ -31,6 +31,11 @@ def kinds_of(baseline: Answer, candidate: Answer, policy: Policy) -> tuple[Kind,
     return old, new
 
 
+def is_picture(data: bytes) -> bool:
+    """Whether the first twelve bytes are those of a picture in a known format."""
+    return data.startswith(_MAGIC) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP") or data[4:12] == b"ftypavif"
+
+
 def is_json_lines(answer: Answer) -> bool:
     """Whether the answer says that each of its lines is a JSON document."""
     return answer.kind in _JSON_LINES
@@ -43,8 +48,7 @@ def is_for_machines(answer: Answer) -> bool:
 
 
 def _kind_of(answer: Answer) -> Kind:
-    data = answer.data
-    if data.startswith(_MAGIC) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP") or data[4:12] == b"ftypavif":
+    if is_picture(answer.data):
         return Kind.IMAGE
     if answer.kind in _JSON or is_json_lines(answer) or answer.kind.endswith("+json"):
         return Kind.JSON

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import io
 import json
@@ -152,6 +153,39 @@ def test_one_other_number_in_a_table_is_another_answer_however_alike_the_texts_a
     assert judge(NOTHING, answer(old, "text/plain"), answer(new, "text/plain"), policy()).output_class is (
         OutputClass.EQUIVALENT
     )
+
+
+def in_json(picture: bytes, prefix: str = "") -> bytes:
+    return json.dumps({"created": 1, "data": [{"b64_json": prefix + base64.b64encode(picture).decode()}]}).encode()
+
+
+@pytest.mark.parametrize("prefix", ["", "data:image/png;base64,"])
+def test_c17_pictures_in_json_are_compared_as_pictures(prefix: str) -> None:
+    picture = photo()[:64, :64]
+    old = in_json(encoded(picture), prefix)
+    cases = [
+        (encoded(picture, compress_level=0), OutputClass.IDENTICAL, None),
+        (encoded(picture ^ 1), OutputClass.EQUIVALENT, None),
+        (encoded(picture[..., ::-1]), OutputClass.DIFFERENT, None),
+        (encoded(picture[1:]), OutputClass.BROKEN, Critical.WRONG_SIZE),
+        (encoded(picture)[:900], OutputClass.BROKEN, Critical.UNDECODABLE),
+    ]
+    for other, expected, critical in cases:
+        new = in_json(other, prefix)
+        found = judge(NOTHING, answer(old, "application/json"), answer(new, "application/json"), policy())
+        assert (found.output_class, found.critical) == (expected, critical)
+    assert (
+        "data[*].b64_json: another picture: different size"
+        in judge(
+            NOTHING, answer(old, "application/json"), answer(in_json(cases[3][0], prefix), "application/json"), policy()
+        )
+        .diagnoses[0]
+        .sentence
+    )
+    exact = policy(json_rules=(JsonRule("data[*].b64_json"),))
+    new = in_json(cases[0][0], prefix)
+    found = judge(NOTHING, answer(old, "application/json"), answer(new, "application/json"), exact)
+    assert found.output_class is OutputClass.DIFFERENT
 
 
 def parcel(boundary: str, *parts: tuple[str, bytes]) -> Answer:
