@@ -113,13 +113,22 @@ def _take_choice(choice: Choice, item: dict[str, Any], key: str) -> bool:
         return False
     choice.refused |= bool(said.get("refusal"))
     brought = False
-    if isinstance(said.get("content"), str) and said["content"]:
-        choice.text.append(said["content"])
+    if text := _text_of(said.get("content")):
+        choice.text.append(text)
         brought = True
     calls = said.get("tool_calls")
     for place, call in enumerate(calls if isinstance(calls, list) else ()):
         brought |= _take_call(choice, place, call)
     return brought
+
+
+def _text_of(content: Any) -> str:
+    """Return what a message says: its content is a text, or a list of parts of which some hold text."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else ()
+    texts = (part.get("text") for part in parts if isinstance(part, dict))
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _take_call(choice: Choice, place: int, call: Any) -> bool:

@@ -5,7 +5,9 @@ Values are exact (see ``document``): int, Decimal, str, bool, None, list, dict.
 
 from __future__ import annotations
 
+import base64
 import math
+import struct
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
@@ -85,10 +87,23 @@ def _same_ranking(rule: JsonRule, a: Any, b: Any) -> bool:
 
 
 def read_vector(value: Any) -> list[float] | None:
-    """Return a list of numbers as floats, ``None`` when the value is none."""
+    """Return a list of numbers as floats, ``None`` when the value is none.
+
+    A text is taken for float32 in base64, little-endian, as the usual client of embeddings asks for them.
+    """
+    if isinstance(value, str):
+        return _packed_vector(value)
     if not isinstance(value, list) or not all(map(is_number, value)):
         return None
     return [as_float(number) for number in value]
+
+
+def _packed_vector(text: str) -> list[float] | None:
+    try:
+        data = base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+    return list(struct.unpack(f"<{len(data) // 4}f", data)) if data and len(data) % 4 == 0 else None
 
 
 def cosine(x: list[float], y: list[float]) -> float | None:

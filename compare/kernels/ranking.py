@@ -77,9 +77,10 @@ def compare_rankings(a: Sequence[Ranked], b: Sequence[Ranked], tolerance: float)
         for x, y in zip(order_a, order_b, strict=False)
         if x != y
     )
+    ties = len(a) == len(b) and ends_tied and places_tied
     return RankingResult(
-        same=len(a) == len(b) and gap <= tolerance and ends_tied and places_tied,
-        tied=order_a != order_b and places_tied and ends_tied,
+        same=ties and gap <= tolerance,
+        tied=ties and order_a != order_b,
         top_same=order_a[:1] == order_b[:1],
         rbo=rbo_ext([r.label for r in a], [r.label for r in b]),
         largest_gap=gap,

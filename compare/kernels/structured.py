@@ -21,6 +21,7 @@ from compare.policy import JsonRule, Kind, Policy
 
 _LABEL_LENGTH = 60
 _MOST_VALUES = 4096
+_FORMS = (say("a list"), say("a string"))
 USUAL_PATHS: Mapping[Kind, str] = {
     Kind.CLASSIFICATION: "predictions",
     Kind.EMBEDDING: "data[*].embedding",
@@ -46,7 +47,8 @@ def judge_structured(kind: Kind, baseline: bytes, candidate: bytes, policy: Poli
     if isinstance(documents, Judgement):
         return documents
     path, read = policy.value_path or USUAL_PATHS[kind], _READERS[kind]
-    old, new = (_read_all(values_at(document.value, path), read, policy) for document in documents)
+    found = [values_at(document.value, path) for document in documents]
+    old, new = (_read_all(values, read, policy) for values in found)
     if old is None or new is None:
         return _without(old is None, new is None, path, baseline, candidate, policy)
     if len(old) > _MOST_VALUES or len(new) > _MOST_VALUES:
@@ -55,6 +57,11 @@ def judge_structured(kind: Kind, baseline: bytes, candidate: bytes, policy: Poli
         counts = {"n": len(new), "old": len(old)}
         words = Diagnosis("schema", say("{n} values at {path!r} where the baseline has {old}", path=path, **counts))
         return Judgement(OutputClass.BROKEN, diagnoses=(words,), critical=Critical.BROKEN_SCHEMA)
+    for one, other in zip(*found, strict=True):
+        if isinstance(one, str) is not isinstance(other, str):  # a client reads the one form of a vector or the other
+            kinds = {"old": _FORMS[isinstance(one, str)], "new": _FORMS[isinstance(other, str)]}
+            words = Diagnosis("schema", say("the candidate answers {new} where the baseline answers {old}", **kinds))
+            return Judgement(OutputClass.BROKEN, diagnoses=(words,), critical=Critical.BROKEN_SCHEMA)
     return worst_of([_JUDGES[kind](a, b, policy) for a, b in zip(old, new, strict=True)])
 
 

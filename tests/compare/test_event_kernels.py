@@ -146,6 +146,19 @@ def test_a_whole_answer_can_be_compared_with_a_streamed_one() -> None:
     assert read_chat(Answer("application/json", b"[]"), POLICY) is None
 
 
+def test_content_in_parts_is_the_text_that_they_make_up() -> None:
+    def whole(*texts: str) -> bytes:
+        parts = [{"type": "text", "text": text} for text in texts]
+        return json.dumps({"choices": [{"message": {"content": parts}, "finish_reason": "stop"}]}).encode()
+
+    cut, joined, other = (
+        Answer("application/json", whole(*texts))
+        for texts in (("It is ", "forty-two."), ("It is forty-two.",), ("I would rather not speculate.",))
+    )
+    assert judge(Question(), cut, joined, policy(Kind.CHAT)).output_class is OutputClass.IDENTICAL
+    assert judge(Question(), cut, other, policy(Kind.CHAT)).output_class is OutputClass.DIFFERENT
+
+
 def test_other_streams_are_compared_event_by_event() -> None:
     a = b'event: tick\ndata: {"n": 1}\n\nevent: tick\ndata: {"n": 2}\n\n'
     assert stream(a, a.replace(b'{"n": 1}', b'{"n":1.0}')).output_class is OutputClass.IDENTICAL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -47,6 +48,17 @@ def test_embeddings_are_judged_by_their_angle_each_with_its_own() -> None:
     assert off.output_class is OFF
     assert off.numbers["values_apart"] == 1
     assert off.diagnoses[0].code == "direction"
+
+
+def test_embeddings_packed_in_base64_are_judged_as_those_in_numbers() -> None:
+    def packed(*values: float) -> dict[str, Any]:
+        return {"data": [{"embedding": base64.b64encode(np.array(values, "<f4").tobytes()).decode()}], "id": values[0]}
+
+    assert judged(Kind.EMBEDDING, packed(1.5, 2, 3), {**packed(1.5, 2, 3), "id": 0}).output_class is SAME
+    assert judged(Kind.EMBEDDING, packed(1, 2, 3), packed(1.001, 2, 3)).output_class is NEAR
+    assert judged(Kind.EMBEDDING, packed(1, 2, 3), packed(3, 2, 1)).diagnoses[0].code == "direction"
+    other_form = judged(Kind.EMBEDDING, packed(1, 2, 3), embedded([1.0, 2.0, 3.0]))
+    assert other_form.critical is Critical.BROKEN_SCHEMA
 
 
 def test_a_vector_of_another_length_or_a_missing_one_is_a_broken_schema() -> None:
