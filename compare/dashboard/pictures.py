@@ -50,7 +50,8 @@ def render_picture(data: bytes, side: int) -> bytes | None:
     picture = decode(data, MAX_PIXELS)
     if isinstance(picture, Undecodable):
         return None
-    image = Image.fromarray(picture.pixels)
+    shown, _ = stretched(picture, picture)  # a depth map would be black otherwise
+    image = Image.fromarray(shown.pixels)
     image.thumbnail((side, side), Image.Resampling.LANCZOS)
     return _png(image)
 

@@ -162,7 +162,9 @@ def _judgement(walk: _Walk, old: Document, new: Document) -> Judgement:
         same = walk.ignored == 0 and walk.tolerated == 0
         return Judgement(OutputClass.IDENTICAL if same else OutputClass.EQUIVALENT, numbers, note=note)
     paths = joined(", ", (_path(path) for path, _ in walk.differences.most_common(3)))
-    words = say("{n} values differ, at {paths}: {told}", n=total, paths=paths, told=joined("; ", walk.kept[:3]))
+    words = say("one value differs, at {told}", told=walk.kept[0])
+    if total > 1:
+        words = say("{n} values differ, at {paths}: {told}", n=total, paths=paths, told=joined("; ", walk.kept[:3]))
     if total > len(walk.kept):
         words = say("{values} and {n} more", values=words, n=total - len(walk.kept))
     found = Diagnosis("json_values", words)
