@@ -20,7 +20,7 @@ from uvicorn._types import ASGI3Application, ASGIReceiveEvent, ASGISendEvent, HT
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
-from gateway.arrival import LINES_KEY
+from gateway.arrival import ANSWER_KEY, LINES_KEY, WHOLE_KEY
 from gateway.fields import Fields, encode_fields, list_members
 from gateway.guard import reset
 from gateway.problem import AnswerAborted
@@ -117,6 +117,8 @@ class BoundedCycle(RequestResponseCycle):
 
     async def run_asgi(self, app: ASGI3Application) -> None:
         """Serve the request."""
+        scope: dict[str, Any] = self.scope  # type: ignore[assignment]
+        scope[WHOLE_KEY], scope[ANSWER_KEY] = self.whole_body, self.answer_at_once
         try:
             await app(self.scope, self.receive, self.send)
         except AnswerAborted:
@@ -130,6 +132,8 @@ class BoundedCycle(RequestResponseCycle):
                 await self._give_up()
         finally:
             self.on_response = _nothing
+            # They lead back here: the request would wait for the garbage collector, with all that it holds.
+            del scope[WHOLE_KEY], scope[ANSWER_KEY]
             # Here and not in a callback of the task's, for which the loop would turn once more.
             self._tasks.discard(asyncio.current_task(self._loop))
 

@@ -126,14 +126,16 @@ class Intake:
     async def end(self) -> None:
         """Stop reading. Raises what the reader failed with, if it did: a defect."""
         self._replay.drop()
+        self.whole = None  # it leads back here
         if self._leaving is not None:
             self._leaving.forget(self)
-        if self._task is None:
+        task, self._task = self._task, None  # it leads back here too, by the frames of its end
+        if task is None:
             return
-        self._task.cancel()
-        await asyncio.wait({self._task})
-        if not self._task.cancelled():
-            self._task.result()
+        task.cancel()
+        await asyncio.wait({task})
+        if not task.cancelled():
+            task.result()
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Yield the body as it comes; for another attempt again from the start. Ends only after the last byte: an early

@@ -21,7 +21,7 @@ from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gateway.alarm import Alarm
-from gateway.arrival import ANSWER_KEY, GONE_KEY, LEAVING_KEY, TARGET_KEY, WHOLE_KEY
+from gateway.arrival import GONE_KEY, LEAVING_KEY, TARGET_KEY
 from gateway.cycle import BoundedCycle
 from gateway.guard import Date, Guard, Guarded
 from gateway.handshake import is_handshake
@@ -155,7 +155,6 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
             return
         before = self.cycle
         self.cycle = self._new_cycle(version)
-        scope[WHOLE_KEY], scope[ANSWER_KEY] = self.cycle.whole_body, self.cycle.answer_at_once
         if before is None or before.response_complete:
             self._start_asgi_task(self.cycle, self.app)
         else:

@@ -137,15 +137,16 @@ class Exchange(httpx.AsyncByteStream):
         self._ended = True
         whole = self._uploaded and not self._connection.is_clogged
         reuse = self._answer.reuse if whole else Reuse.UNFINISHED
-        if self._upload is not None and not self._upload.done():
-            self._upload.cancel()
+        upload, self._upload = self._upload, None  # its end leads back here: nothing is to wait for the collector
+        if upload is not None and not upload.done():
+            upload.cancel()
         if reuse is Reuse.YES:
             self._connection.finish()
         else:
             self._connection.abort()
         self._on_end(self._connection, reuse)
-        if self._upload is not None and not self._upload.done():
-            await asyncio.wait({self._upload})
+        if upload is not None and not upload.done():
+            await asyncio.wait({upload})
 
     async def _wait_for_head(self) -> None:
         answer = self._answer

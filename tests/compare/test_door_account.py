@@ -18,9 +18,9 @@ from gateway.settings import Limit
 from shadow.store.reader import Reader
 from tests.compare.examples import labels, policy
 from tests.fakes.backend import Backend, answering, plain
-from tests.gateway.harness import one_route, running
+from tests.gateway.harness import one_route, running, stored
 from tests.gateway.test_access import ACME, OLD
-from tests.gateway.test_account import settled, stored
+from tests.gateway.test_account import settled
 
 NOW = datetime(2026, 5, 5, tzinfo=UTC)
 KEY = (b"X-Api-Key", OLD)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -186,6 +187,11 @@ def with_backend(settings: Settings, name: str, **changes: Any) -> Settings:
     """Return the settings with one backend changed."""
     backends: Mapping[str, Backend] = {**settings.backends, name: replace(settings.backends[name], **changes)}
     return replace(settings, backends=backends)
+
+
+def stored(settings: Settings, folder: Path) -> Settings:
+    """Return the settings with a store in the folder."""
+    return replace(settings, store_url=f"sqlite:///{folder}/crossfade.db", bodies_dir=str(folder / "bodies"))
 
 
 def with_limits(settings: Settings, *limits: str, **changes: Any) -> Settings:

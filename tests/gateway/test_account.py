@@ -14,7 +14,6 @@ import httpx
 import pytest
 
 from gateway.app import stock_transport
-from gateway.settings import Settings
 from shadow.exchange import SkipReason
 from shadow.rule import MirrorLimits, ShadowRule
 from shadow.sampling import BURST
@@ -22,11 +21,7 @@ from shadow.store.reader import Reader
 from tests.fakes.backend import Backend, Peer, Script, plain
 from tests.fakes.shadow_server import refusing
 from tests.gateway.client import Answer, Client, encode
-from tests.gateway.harness import METHODS, WAIT_S, Running, applied, one_route, running, with_route
-
-
-def stored(settings: Settings, folder: Path) -> Settings:
-    return replace(settings, store_url=f"sqlite:///{folder}/crossfade.db", bodies_dir=str(folder / "bodies"))
+from tests.gateway.harness import METHODS, WAIT_S, Running, applied, one_route, running, stored, with_route
 
 
 def settled(gateway: Running, received: int) -> Any:

@@ -16,8 +16,7 @@ from gateway.generation import check
 from gateway.settings import BackendTls, HealthCheck, ServerRules, Settings
 from tests.fakes.backend import Backend, Peer, answering, plain
 from tests.gateway.authority import Authority
-from tests.gateway.harness import one_route, running, with_backend
-from tests.gateway.test_account import stored
+from tests.gateway.harness import one_route, running, stored, with_backend
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,7 @@ from shadow.exchange import FailureKind
 from shadow.store.reader import Reader
 from tests.fakes.backend import Backend, Peer, Script, answering, plain
 from tests.gateway.client import Cut, encode
-from tests.gateway.harness import one_route, running, with_backend
-from tests.gateway.test_account import stored
+from tests.gateway.harness import one_route, running, stored, with_backend
 from tests.gateway.test_gone import EVENT_STREAM
 
 pytestmark = pytest.mark.usefixtures("each_transport")

@@ -10,8 +10,7 @@ import pytest
 from gateway.settings import Cors, Limit, Route, Settings
 from tests.fakes.backend import Backend, answering, plain
 from tests.gateway.client import encode
-from tests.gateway.harness import applied, one_route, running, with_limits, with_route
-from tests.gateway.test_account import stored
+from tests.gateway.harness import applied, one_route, running, stored, with_limits, with_route
 
 ORIGIN = (b"Origin", b"http://a.test")
 PREFLIGHT = [ORIGIN, (b"Access-Control-Request-Method", b"POST")]

@@ -15,8 +15,7 @@ from gateway.settings import Backend, ServerRules
 from shadow.exchange import Failure, FailureKind, Observation
 from tests.fakes.backend import Backend as FakeBackend
 from tests.fakes.backend import answering, plain
-from tests.gateway.harness import one_route, running, with_backend
-from tests.gateway.test_account import stored
+from tests.gateway.harness import one_route, running, stored, with_backend
 
 URLS = ("http://a.test", "http://b.test")
 

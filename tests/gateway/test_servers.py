@@ -17,8 +17,8 @@ from shadow.exchange import FailureKind, SkipReason
 from shadow.rule import ShadowRule
 from tests.fakes.backend import Backend, Peer, answering, plain
 from tests.gateway.client import encode
-from tests.gateway.harness import METHODS, Running, one_route, running, with_backend
-from tests.gateway.test_account import settled, stored
+from tests.gateway.harness import METHODS, Running, one_route, running, stored, with_backend
+from tests.gateway.test_account import settled
 
 OVERLOADED = plain(b"later", status=b"503 Service Unavailable", fields=b"Retry-After: 7\r\n")
 
