@@ -17,6 +17,7 @@ _BITS, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339
 _WHITE_IS_ZERO, _SIGNED = 0, 2
 """Tags of TIFF 6.0 and their values."""
 _PROFILE_SPACE = {"RGB": "RGB ", "L": "GRAY", "CMYK": "CMYK"}
+_SRGB_GAMMA, _SAME_GAMMA, _SMALLEST_GAMMA = 1 / 2.2, 0.02, 0.1
 _STEPS = np.linspace(0, 255, 18).astype(np.uint8)
 _PROBE = Image.fromarray(np.stack(np.meshgrid(_STEPS, _STEPS, _STEPS), axis=-1).reshape(18, -1, 3))
 """Colours all over the cube, greys among them."""
@@ -25,19 +26,32 @@ _PROBE = Image.fromarray(np.stack(np.meshgrid(_STEPS, _STEPS, _STEPS), axis=-1).
 def to_srgb(image: Image.Image) -> tuple[NDArray[np.uint8], NDArray[np.uint8] | None]:
     """Return ``(H, W, 3) uint8`` sRGB and ``(H, W) uint8`` alpha, ``None`` when the image has no transparency.
 
-    An embedded ICC profile is applied when it can be read and fits the image, and ignored otherwise. Of 12 or 16 bits
-    the highest 8 are kept, as Pillow's own 16-bit RGB decoding does. Raises ``Problem("unsupported_pixels")`` for
-    pixels without a defined range or meaning in sRGB (floating point, signed or 32-bit whole numbers, Lab).
+    An embedded ICC profile is applied when it can be read and fits the image, and ignored otherwise; a PNG's gamma is
+    applied where there is no profile. Of 12 or 16 bits the highest 8 are kept, as Pillow's own 16-bit RGB decoding
+    does. Raises ``Problem("unsupported_pixels")`` for pixels without a defined range or meaning in sRGB (floating
+    point, signed or 32-bit whole numbers, Lab).
     """
     if image.mode in ("F", "I", "LAB", "HSV") or _SIGNED in _tags(image).get(_SAMPLE_FORMAT, ()):
         raise Problem("unsupported_pixels", f"pixels of kind {image.mode} are not accepted")
     profile = image.info.get("icc_profile")
+    gamma = None if profile or "srgb" in image.info else image.info.get("gamma")
     if image.mode in _SIXTEEN_BIT:
         colour, alpha = _from_sixteen_bit(image)
     else:
         colour, alpha = _split(image)
     # Copies, because Pillow's arrays are read-only and torch refuses to share those.
-    return np.array(_apply_profile(colour, profile)), None if alpha is None else np.array(alpha)
+    rgb = np.array(_apply_profile(colour, profile))
+    if isinstance(gamma, float) and gamma > _SMALLEST_GAMMA and abs(gamma - _SRGB_GAMMA) > _SAME_GAMMA:
+        rgb = _from_gamma(gamma)[rgb]
+    return rgb, None if alpha is None else np.array(alpha)
+
+
+def _from_gamma(gamma: float) -> NDArray[np.uint8]:
+    """Return the sRGB value of each of 256 values stored with ``gamma`` (PNG's gAMA, its section 11.3.2.2, which
+    viewers apply where a PNG has neither a profile nor sRGB)."""
+    light = (np.arange(256) / 255) ** (1 / gamma)
+    encoded = np.where(light <= 0.0031308, 12.92 * light, 1.055 * light ** (1 / 2.4) - 0.055)
+    return np.asarray(np.rint(encoded * 255), dtype=np.uint8)
 
 
 def _from_sixteen_bit(image: Image.Image) -> tuple[Image.Image, Image.Image | None]:

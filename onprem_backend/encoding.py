@@ -38,7 +38,8 @@ def choose_media_type(accept: str | None, *, source_format: str, transparent: bo
     wanted = {media_type: _quality(accept, media_type) for media_type in possible}
     best = max(possible, key=lambda media_type: wanted[media_type])  # of equals the first, so the natural one
     if wanted[best] <= 0:
-        raise Problem("not_acceptable", "none of the offered formats is acceptable", offered=list(OFFERED))
+        offered = [media_type for media_type in OFFERED if media_type in possible]
+        raise Problem("not_acceptable", "no format that can hold this result is acceptable", offered=offered)
     return best
 
 

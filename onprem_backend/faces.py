@@ -55,7 +55,8 @@ def _answer(job: Job, boxes: Boxes) -> Result:
         document = {"width": picture.size[0], "height": picture.size[1], "faces": faces}
         return Result(document=document, headers=headers)
     rgb = hide_faces(picture.rgb, picture.visible(), boxes, job.options.get("mode", "blur"))
-    return Result(Picture(rgb, picture.alpha, picture.format, picture.frames), headers=headers)
+    hidden = Picture(rgb, picture.alpha, picture.format, picture.frames)
+    return Result(hidden, headers=headers, unchanged=len(boxes) == 0)
 
 
 def hide_faces(rgb: Pixels, visible: Pixels, boxes: Boxes, mode: str) -> Pixels:

@@ -47,7 +47,7 @@ def erase(job: Job, fill: Fill) -> Result:
     if mask.any():
         rgb = rgb.copy()
         rgb[mask] = fill(picture.visible(), mask)[mask]
-    return Result(Picture(rgb, picture.alpha, picture.format, picture.frames))
+    return Result(Picture(rgb, picture.alpha, picture.format, picture.frames), unchanged=not mask.any())
 
 
 def fill_telea(rgb: Pixels, mask: NDArray[np.bool_]) -> Pixels:

@@ -61,8 +61,12 @@ class Pictures:
         self._codec.shutdown(wait=False, cancel_futures=True)
 
     async def in_codec(self, work: Callable[[], R]) -> R:
-        """Run blocking work on bytes and pixels."""
-        return await asyncio.get_running_loop().run_in_executor(self._codec, work)
+        """Run blocking work on bytes and pixels. Raises ``Problem("out_of_memory")``, and what the work raises."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._codec, work)
+        except MemoryError:
+            pass  # its frames hold what there is too much of
+        raise Problem("out_of_memory", "there is no memory for this picture now", retry_after_s=5)
 
     async def answer(self, ask: Ask, image: bytes, mask: bytes | None) -> Response:
         """Return the answer to one picture. Raises ``Problem``. Counted, measured and traced either way."""
@@ -91,9 +95,9 @@ class Pictures:
             frames = step.frames
             timed = await self.registry.run(state, loaded, step.work)
             account.done("inference", waited_s=timed.queue_s)
-            finish, media_type, same = timed.value, step.media_type, step.same
+            finish, media_type, source = timed.value, step.media_type, image if step.same_format else b""
             del step, timed
-            response = await self.in_codec(lambda: _respond(finish, media_type, same))
+            response = await self.in_codec(lambda: _respond(finish, media_type, source))
             account.done("encode")
         response.headers["X-Model"] = loaded.label
         if frames > 1:
@@ -118,21 +122,18 @@ class Pictures:
                 transparent=picture_is_transparent(spec, ask.options, has_alpha=picture.alpha is not None),
                 longest_px=max(picture.size) * spec.scale,
             )
-        same = None
-        if marked is not None and not marked.any() and media_type == "image/jpeg" and picture.format == "JPEG":
-            same = without_metadata(image)  # encoding it again would change every pixel
         work = self.registry.prepare(state, loaded, Job(picture, marked, ask.options))
-        return _Decoded(work, media_type, picture.frames, same)
+        return _Decoded(work, media_type, picture.frames, media_type == "image/jpeg" and picture.format == "JPEG")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Decoded:
-    """``same`` is the answer's body when nothing is to change."""
+    """``same_format``: the answer is a JPEG as the picture is."""
 
     work: Job | Prepared
     media_type: str
     frames: int
-    same: bytes | None
+    same_format: bool
 
 
 def answers_document(spec: ModelSpec, options: Mapping[str, str]) -> bool:
@@ -145,10 +146,11 @@ def picture_is_transparent(spec: ModelSpec, options: Mapping[str, str], *, has_a
     return not options.get("background") and (spec.adds_alpha or has_alpha)
 
 
-def _respond(finish: Finish, media_type: str, same: bytes | None) -> Response:
+def _respond(finish: Finish, media_type: str, source: bytes) -> Response:
+    """Make the answer. ``source`` is the picture's file where the answer has its format and loses by being encoded."""
     result = finish()
     headers = dict(result.headers)
     if result.picture is None:
         return JSONResponse(result.document, headers=headers)
-    body = encode(result.picture, media_type) if same is None else same
-    return Response(body, media_type=media_type, headers=headers)
+    same = without_metadata(source) if result.unchanged and source else None
+    return Response(same or encode(result.picture, media_type), media_type=media_type, headers=headers)

@@ -13,6 +13,8 @@ _SIGNATURE_BYTES = 8
 _FRAME_BYTES = 12
 _SHAPES_PIXELS = frozenset({b"tRNS"})
 """Ancillary chunks without which a picture would look different in a way that nobody notices."""
+_LENGTHS = {b"pHYs": 9, b"gAMA": 4, b"cHRM": 32, b"sRGB": 1, b"acTL": 8}
+_LONGEST_NAME = 79
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
 """Of each pass the first column and row, then the steps (section 8.2)."""
@@ -33,8 +35,8 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
 
 
 def with_good_chunks(data: bytes) -> bytes:
-    """Return the file without the ancillary chunks (texts, times, profiles) whose checksum is wrong: the picture is
-    whole without them, but Pillow would refuse it.
+    """Return the file without the ancillary chunks (texts, times, profiles) whose checksum is wrong or that are
+    malformed: the picture is whole without them, but Pillow would refuse it.
 
     Raises ``ValueError`` when a chunk that makes the pixels is damaged; Pillow does not check those of the pixel data.
     What is cut off is left for the decoder to find.
@@ -46,7 +48,16 @@ def with_good_chunks(data: bytes) -> bytes:
             if not kind[:1].islower() or kind in _SHAPES_PIXELS:
                 raise ValueError(f"the checksum of its {kind.decode('latin-1')!r} chunk is wrong")
             bad.append((begin, end))
+        elif _is_malformed(kind, data[begin + 8 : end - 4]):
+            bad.append((begin, end))
     return _without(data, bad) if bad else data
+
+
+def _is_malformed(kind: bytes, body: bytes) -> bool:
+    if kind == b"iCCP":
+        name, _, rest = body[: _LONGEST_NAME + 2].partition(b"\0")
+        return not name or rest[:1] != b"\0"  # the only way of compression there is
+    return kind in _LENGTHS and len(body) != _LENGTHS[kind]
 
 
 def _without(data: bytes, spans: list[tuple[int, int]]) -> bytes:

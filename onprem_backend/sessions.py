@@ -42,11 +42,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
-    """A picture or a JSON document, and headers that describe it."""
+    """A picture or a JSON document, and headers that describe it. ``unchanged``: the picture is the one that came."""
 
     picture: Picture | None = None
     document: Mapping[str, Any] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    unchanged: bool = False
 
 
 class Session(Protocol):

@@ -33,6 +33,7 @@ DECODE_ERRORS = (
     RuntimeError, OverflowError, ZeroDivisionError, struct.error, zlib.error,
     Image.DecompressionBombError, Image.DecompressionBombWarning,
 )  # fmt: skip
+_SRGB_GAMMA, _SAME_GAMMA, _SMALLEST_GAMMA = 1 / 2.2, 0.02, 0.1
 _SUBSAMPLING = {0: "4:4:4", 1: "4:2:2", 2: "4:2:0"}
 
 
@@ -141,7 +142,18 @@ def _decode_open(image: Image.Image) -> Picture:
     upright = _upright(image)
     values = np.asarray(upright) if _is_deep(upright) else None
     pixels = np.asarray(_to_srgb(upright, profile, tags))
+    gamma = None if profile or "srgb" in image.info else image.info.get("gamma")
+    if isinstance(gamma, float) and gamma > _SMALLEST_GAMMA and abs(gamma - _SRGB_GAMMA) > _SAME_GAMMA:
+        pixels = np.dstack([_from_gamma(gamma)[pixels[..., :3]], pixels[..., 3:]])
     return Picture(pixels, name, orientation, quality, subsampling, values=values)
+
+
+def _from_gamma(gamma: float) -> Pixels:
+    """Return the sRGB value of each of 256 values stored with ``gamma``: PNG's gAMA, which viewers apply where a file
+    has neither a profile nor sRGB (PNG specification, section 11.3.2.2)."""
+    light = (np.arange(256) / 255) ** (1 / gamma)
+    encoded = np.where(light <= 0.0031308, 12.92 * light, 1.055 * light ** (1 / 2.4) - 0.055)
+    return np.asarray(np.rint(encoded * 255), dtype=np.uint8)
 
 
 def _is_deep(image: Image.Image) -> bool:

@@ -40,6 +40,9 @@ def test_nothing_acceptable_is_a_406() -> None:
 
 def test_a_side_too_long_for_a_format_is_never_put_into_it() -> None:
     assert choose_media_type(None, source_format="JPEG", transparent=False, longest_px=70_000) == "image/png"
+    with pytest.raises(Problem) as caught:
+        choose_media_type("image/webp", source_format="PNG", transparent=False, longest_px=17_000)
+    assert caught.value.extra["offered"] == ["image/png", "image/jpeg"]
 
 
 def test_png_keeps_every_bit_and_alpha() -> None:

@@ -233,6 +233,20 @@ def test_i07_srgb_itself_changes_no_bit_and_a_corrupt_profile_is_ignored() -> No
         assert np.array_equal(decode(save(Image.fromarray(pixels), icc_profile=profile), LIMITS).rgb, pixels)
 
 
+def test_i07_a_gamma_is_applied_where_there_is_no_profile() -> None:
+    half = [bytes([128, 128, 128] * 2)] * 2
+    gamma = {value: chunk(b"gAMA", struct.pack(">I", value)) for value in (100_000, 55_556, 45_455, 0)}
+    expected = {100_000: 188, 55_556: 147, 45_455: 128, 0: 128}
+    for value, told in gamma.items():
+        data = raw_png(2, 8, 2, half, told)
+        assert np.abs(decode(data, LIMITS).rgb.astype(int) - expected[value]).max() <= 1
+        assert np.array_equal(decode(data, LIMITS).rgb, compared(data).rgb)
+    for told in (chunk(b"sRGB", b"\0"), chunk(b"iCCP", b"n\0\0" + zlib.compress(srgb_profile()))):
+        data = raw_png(2, 8, 2, half, told, gamma[100_000])
+        assert (decode(data, LIMITS).rgb == 128).all()
+        assert (compared(data).rgb == 128).all()
+
+
 def damaged_files() -> dict[str, bytes]:
     pixels = noise()
     whole = {

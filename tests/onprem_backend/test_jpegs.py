@@ -102,6 +102,10 @@ def test_i08_a_bad_checksum_of_a_text_is_passed_over_and_of_pixels_refused() -> 
         for kind in (b"tEXt", b"tIME", b"zTXt"):
             damaged = data[:place] + chunk(kind, b"Comment\0hello", error=1) + data[place:]
             assert np.array_equal(decode(damaged, LIMITS).rgb, noise())
+    malformed = {b"iCCP": (b"", b"name\0\x07profile", b"\0\0"), b"pHYs": (b"\0",), b"gAMA": (b"",), b"acTL": (b"",)}
+    for kind, bodies in malformed.items():
+        for body in bodies:
+            assert np.array_equal(decode(data[:33] + chunk(kind, body) + data[33:], LIMITS).rgb, noise())
     keyed = save(half_red(), transparency=(255, 0, 0))
     where = keyed.index(b"tRNS")
     flipped = keyed[: where + 10] + bytes([keyed[where + 10] ^ 1]) + keyed[where + 11 :]

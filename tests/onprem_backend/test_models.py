@@ -162,6 +162,15 @@ def test_i13_an_empty_mask_changes_nothing_and_a_full_one_is_refused(client: htt
     assert (missing.status_code, missing.json()["field"]) == (422, "mask")
 
 
+def test_a_jpeg_without_a_face_comes_back_as_it_was(client: httpx.Client) -> None:
+    cat = jpeg(SAMPLES.chelsea())
+    response = client.post("/v1/face-blur", content=cat)
+    assert response.headers["x-faces"] == "0"
+    assert response.content == cat
+    other = client.post("/v1/face-blur", content=cat, headers={"Accept": "image/png"})
+    assert np.array_equal(array(other.content), array(cat))
+
+
 def test_restored_pictures_are_four_times_as_large_and_look_the_same(client: httpx.Client) -> None:
     small = cv2.resize(ASTRONAUT, (96, 64), interpolation=cv2.INTER_AREA)
     for model in ("small", "x4plus"):

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import cv2
 import httpx
+from PIL import Image
 
 from onprem_backend.settings import SWITCHES
-from tests.onprem_backend.pictures import SAMPLES, jpeg, noise, png
+from tests.onprem_backend.pictures import SAMPLES, jpeg, noise, png, save
 from tests.onprem_backend.processes import wait_until_started
 from tests.ports import free_port
 
@@ -86,6 +87,8 @@ def test_i15_memory_that_is_really_out_costs_the_request_that_needs_it(models_di
         refused = http.post("/v1/restore?model=x4plus", content=large)
         assert (refused.status_code, refused.json()["code"]) == (503, "out_of_memory")
         assert int(refused.headers["retry-after"]) >= 1
+        undecoded = http.post("/v1/restore", content=save(Image.new("1", (2000, 2000))))
+        assert (undecoded.status_code, undecoded.json()["code"]) == (503, "out_of_memory")
         after = http.post("/v1/restore?model=x4plus", content=small)
         assert (after.status_code, after.content) == (200, before.content)
         models = {model["name"]: model for model in http.get("/v1/models").json()["models"]}
