@@ -131,9 +131,10 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
             raise _HeadRefused
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a field; one that comes after the head is a trailer, or known, and is dropped."""
+        """Take a field; one that comes after the head is a trailer, or known, and is dropped. The white space that the
+        parser leaves after a value is none of it (RFC 9110 section 5.5): it would make a caller look like another."""
         if self._in_head:
-            self.headers.append((name.lower(), value))
+            self.headers.append((name.lower(), value.rstrip(b" \t")))
 
     def on_headers_complete(self) -> None:
         """Start the request, or queue it behind those before it."""

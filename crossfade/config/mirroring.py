@@ -79,8 +79,11 @@ class MirrorConfig(Section):
     @field_validator("transport")
     @classmethod
     def _check_transport(cls, value: SecretStr) -> SecretStr:
-        if value.get_secret_value() != "in-process" and not value.get_secret_value().startswith(
-            ("redis://", "rediss://")
-        ):
+        text = value.get_secret_value()
+        if text != "in-process" and not text.startswith(("redis://", "rediss://")):
             raise ValueError("must be in-process or redis://host:port/db")
+        if text != "in-process":
+            from shadow.redis_url import check_redis_url  # slow to import, and seldom needed
+
+            check_redis_url(text)
         return value

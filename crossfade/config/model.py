@@ -208,8 +208,10 @@ class LimitsConfig(Section):
     @field_validator("storage")
     @classmethod
     def _check_storage(cls, value: SecretStr) -> SecretStr:
-        if not value.get_secret_value().startswith(("memory://", "async+redis://", "async+rediss://")):
-            raise ValueError("must be memory:// or async+redis://host:port/db")
+        if value.get_secret_value() != "memory://":
+            from gateway.limiting.store import redis_url  # the client library is slow to import, and seldom needed
+
+            redis_url(value.get_secret_value())
         return value
 
 

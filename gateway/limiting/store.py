@@ -28,10 +28,12 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from gateway.limiting.counting import Decision, Look
 from gateway.limiting.rules import Charge, Strategy
+from shadow.redis_url import check_redis_url
 
 LEASE_S = 30.0
 MAX_CONNECTIONS = 8
 _DEAD_AFTER_S = 2.0
+_SCHEMES = {"async+redis://": "redis://", "async+rediss://": "rediss://", "async+redis+unix://": "unix://"}
 
 _log = logging.getLogger(__name__)
 
@@ -167,18 +169,22 @@ class RedisCounters:
             _log.info("leases of slots are left to end by themselves (%s)", type(error).__name__)
 
 
-def _open(uri: str) -> Redis:
-    schemes = {"async+redis://": "redis://", "async+rediss://": "rediss://", "async+redis+unix://": "unix://"}
-    for scheme, plain in schemes.items():
+def redis_url(uri: str) -> str:
+    """Return the storage's URL as the client library has it. Raises ``ValueError``, and quotes nothing of it."""
+    for scheme, plain in _SCHEMES.items():
         if uri.startswith(scheme):
-            pool = BlockingConnectionPool.from_url(
-                plain + uri.removeprefix(scheme),
-                max_connections=MAX_CONNECTIONS,
-                timeout=None,  # the caller's deadline bounds every wait
-                socket_timeout=None,
-                socket_connect_timeout=None,
-                # One retry at once, because after a restart of Redis the pooled connections are stale.
-                retry=Retry(NoBackoff(), 1),
-            )
-            return Redis.from_pool(pool)
-    raise ValueError("limits.storage must be memory:// or async+redis://…")
+            return check_redis_url(plain + uri.removeprefix(scheme))
+    raise ValueError("must be memory:// or async+redis://host:port/db")
+
+
+def _open(uri: str) -> Redis:
+    pool = BlockingConnectionPool.from_url(
+        redis_url(uri),
+        max_connections=MAX_CONNECTIONS,
+        timeout=None,  # the caller's deadline bounds every wait
+        socket_timeout=None,
+        socket_connect_timeout=None,
+        # One retry at once, because after a restart of Redis the pooled connections are stale.
+        retry=Retry(NoBackoff(), 1),
+    )
+    return Redis.from_pool(pool)

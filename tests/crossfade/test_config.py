@@ -139,6 +139,10 @@ def test_a_split_is_read_as_percents() -> None:
         ('"10/second"', '"99999999999999999999/day"', "limits[0].quota: a limit is at most"),
         ("127.0.0.1:8080", "localhost", "must be host:port"),
         ("memory://", "memcached://x", "must be memory:// or async+redis://"),
+        ("memory://", "async+redis://:k3y#x@host:6379/0", "what is special in a password"),
+        ("memory://", "async+redis://:k3y@host:6379/first", "limits.storage: must be a URL such as redis://"),
+        ("memory://", "async+redis://:k3y@", "limits.storage: must be a URL such as redis://"),
+        ("memory://", "async+rediss://:k3y@host?ssl_certs=none", "options that the client library knows"),
         ("timeout_s: 30}\nroutes", "timeout_s: -1}\nroutes", ":4: backends.onprem.timeout_s"),
         ("gateway: {", "gateway: [", ":1: not valid YAML"),
         (

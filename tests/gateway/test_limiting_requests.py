@@ -164,6 +164,7 @@ def test_a_dry_run_is_marked_and_counted(backend: Backend) -> None:
     assert b'crossfade_limits_dry_run_total{limit="1/60s",route="all"} 2.0' in metrics
 
 
+@pytest.mark.usefixtures("each_parser")
 def test_a_header_tells_callers_apart_and_those_without_it_are_their_address(backend: Backend) -> None:
     settings = with_route(one_route(backend.url), limits=(Limit("1/minute", per="header:X-Tenant"),))
     with running(settings) as gateway:
@@ -175,6 +176,7 @@ def test_a_header_tells_callers_apart_and_those_without_it_are_their_address(bac
         assert statuses(b"a") == statuses(b"b") == statuses(b"a", b"b") == statuses(b"{}:") == statuses() == [200, 429]
         assert statuses(b"127.0.0.1") == [200, 429], "nobody can claim to be another's address"
         assert statuses(b"") == [429, 429]
+        assert statuses(b"a ") == statuses(b"\ta\t") == [429, 429], "white space around a value is none of it"
 
 
 def test_r07_a_number_that_is_lowered_while_it_runs_keeps_its_count(backend: Backend) -> None:
