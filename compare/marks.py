@@ -16,7 +16,9 @@ from sqlalchemy import BigInteger, Column, Engine, Index, MetaData, Table, Text,
 from compare.coverage import DELIBERATE, Mark
 from shadow.account import RouteAccount
 from shadow.store.account_rows import account_of
+from shadow.store.counting import snapshot
 from shadow.store.database import writing
+from shadow.store.folding import ended_of, is_open
 from shadow.store.rows import microseconds, moment
 from shadow.store.schema import accounts
 
@@ -64,12 +66,14 @@ class Marks:
 
     def _run_starts(self, route: str) -> list[Mark]:
         """Return a mark at each start of a run: what the runs that had ended by then lost in all, in-flight requests
-        included (they were never recorded). A run that goes on beside it counts as if it had lost nothing before."""
-        query = select(accounts).where(accounts.c.route == route).order_by(accounts.c.updated_at_us)
-        with self._engine.connect() as connection:
+        included (they were never recorded); none from before the last of those that are summed up ended. A run that
+        goes on beside it counts as if it had lost nothing before."""
+        query = select(accounts).where(accounts.c.route == route, is_open()).order_by(accounts.c.updated_at_us)
+        with snapshot(self._engine) as connection:
             runs = connection.execute(query).mappings().all()
-        starts, ended, lost = [], 0, Counter[str]()
-        for started_us in sorted(row["started_at_us"] for row in runs):
+            before, until_us = ended_of(connection, route)
+        starts, ended, lost = [], 0, _lost(before)
+        for started_us in sorted(row["started_at_us"] for row in runs if row["started_at_us"] > until_us):
             while ended < len(runs) and runs[ended]["updated_at_us"] < started_us:
                 lost.update(_lost(account_of(runs[ended]).ended()))
                 ended += 1

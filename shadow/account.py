@@ -8,14 +8,11 @@ Of the requests that reached the mirror, each is counted once as ``in_flight`` a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TypeVar
 
 from shadow.exchange import SkipReason
-
-T = TypeVar("T")
 
 
 def _nothing_skipped() -> Mapping[SkipReason, int]:
@@ -36,12 +33,6 @@ def skips_of(told: Mapping[str, int]) -> Mapping[SkipReason, int]:
     for name, count in told.items():
         found[SkipReason(name)] += count
     return MappingProxyType(dict(found))
-
-
-def _summed(one: Mapping[T, int], other: Mapping[T, int]) -> Mapping[T, int]:
-    total = Counter(one)
-    total.update(other)
-    return MappingProxyType(dict(total))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +84,37 @@ class RouteAccount:
         """Return it as that of a run that is gone: what it had in flight is lost."""
         if not self.in_flight:
             return self
-        return replace(self, in_flight=0, skipped=_summed(self.skipped, {SkipReason.LOST: self.in_flight}))
+        skipped = {**self.skipped, SkipReason.LOST: self.skipped.get(SkipReason.LOST, 0) + self.in_flight}
+        return replace(self, in_flight=0, skipped=MappingProxyType(skipped))
 
     def plus(self, other: RouteAccount) -> RouteAccount:
         """Return both accounts as one."""
+        return together((self, other))
+
+    def minus(self, part: RouteAccount) -> RouteAccount:
+        """Return what is left without an account that is part of it."""
         return RouteAccount(
-            self.received + other.received,
-            self.recorded + other.recorded,
-            self.in_flight + other.in_flight,
-            _summed(self.skipped, other.skipped),
-            _summed(self.refused, other.refused),
+            self.received - part.received,
+            self.recorded - part.recorded,
+            self.in_flight - part.in_flight,
+            MappingProxyType(dict(Counter(self.skipped) - Counter(part.skipped))),
+            MappingProxyType(dict(Counter(self.refused) - Counter(part.refused))),
         )
+
+
+def together(accounts: Iterable[RouteAccount]) -> RouteAccount:
+    """Return all accounts as one."""
+    received = recorded = in_flight = 0
+    skipped, refused = Counter[SkipReason](), Counter[str]()
+    for account in accounts:
+        received += account.received
+        recorded += account.recorded
+        in_flight += account.in_flight
+        for reason, count in account.skipped.items():
+            skipped[reason] += count
+        for code, count in account.refused.items():
+            refused[code] += count
+    return RouteAccount(received, recorded, in_flight, MappingProxyType(dict(skipped)), MappingProxyType(dict(refused)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ from shadow.store.database import insert_of
 from shadow.store.rows import Row
 from shadow.store.schema import accounts
 
+_IS_OPEN = accounts.c.folded.is_(None)
+
 AccountRow = dict[str, Any]
 """The parameters of one of the two statements."""
 
@@ -39,7 +41,7 @@ def _counting(dialect: str) -> Any:
         "in_flight": case((later, new.in_flight - old.recorded), else_=old.in_flight - 1),
         "updated_at_us": case((new.updated_at_us > old.updated_at_us, new.updated_at_us), else_=old.updated_at_us),
     }
-    return insert.on_conflict_do_update(index_elements=["run_id", "route"], set_=changes)
+    return insert.on_conflict_do_update(index_elements=["run_id", "route"], set_=changes, where=_IS_OPEN)
 
 
 def update_account(connection: Connection) -> Any:
@@ -60,7 +62,7 @@ def _updating(dialect: str) -> Any:
         "refused": case((new.refused == "{}", old.refused), else_=new.refused),  # whoever settles a dead run knows none
         "updated_at_us": new.updated_at_us,
     }
-    return insert.on_conflict_do_update(index_elements=["run_id", "route"], set_=changes)
+    return insert.on_conflict_do_update(index_elements=["run_id", "route"], set_=changes, where=_IS_OPEN)
 
 
 def _parts(dialect: str) -> tuple[Any, Any, Any]:

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, insert, select
 from shadow.store.account_rows import AccountRow, count_recorded, update_account
 from shadow.store.counting import count_new
 from shadow.store.database import insert_of
+from shadow.store.folding import write_accounts
 from shadow.store.schema import exchanges, observations
 from shadow.store.sealing import ExchangeRows
 from shadow.store.vault import Vault
@@ -37,7 +38,7 @@ def write_items(vault: Vault, connection: Connection, items: Sequence[Item]) -> 
     sequences = _write_exchanges(connection, list(reversed(by_id.values()))) if by_id else {}
     alone = [row for item in items if item.exchange is None for row in item.accounts]
     if alone:
-        connection.execute(update_account(connection), alone)
+        write_accounts(connection, update_account(connection), alone)
     return [0 if item.exchange is None else sequences[item.exchange.row["id"]] for item in items]
 
 
@@ -54,7 +55,7 @@ def _write_exchanges(connection: Connection, items: Sequence[Item]) -> dict[str,
     new = [item for item in items if item.exchange is not None and item.exchange.row["id"] in sequences]
     counted = [row for item in new for row in item.accounts]
     if counted:
-        connection.execute(count_recorded(connection), counted)
+        write_accounts(connection, count_recorded(connection), counted)
     known = sorted(exchanges_of.keys() - sequences.keys())
     if known:
         query = select(exchanges.c.id, exchanges.c.sequence).where(exchanges.c.id.in_(known))

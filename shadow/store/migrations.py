@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from sqlalchemy import Connection, text
 
 from shadow.errors import SchemaTooNew
-from shadow.store.schema import SCHEMA_VERSION, body_keys, counted_to, exchange_hours, metadata
+from shadow.store.schema import SCHEMA_VERSION, body_keys, counted_to, ended_accounts, exchange_hours, metadata
 
 
 def migrate(connection: Connection) -> None:
@@ -53,7 +53,14 @@ def _to_4(connection: Connection) -> None:
     counted_to.create(connection)
 
 
-STEPS: Mapping[int, Callable[[Connection], None]] = {2: _to_2, 3: _to_3, 4: _to_4}
+def _to_5(connection: Connection) -> None:
+    """Make room for the sum of the accounts of runs that ended long ago; the next purge folds them."""
+    connection.execute(text("ALTER TABLE accounts ADD COLUMN folded INTEGER"))
+    connection.execute(text("CREATE INDEX accounts_open ON accounts (route) WHERE folded IS NULL"))
+    ended_accounts.create(connection)
+
+
+STEPS: Mapping[int, Callable[[Connection], None]] = {2: _to_2, 3: _to_3, 4: _to_4, 5: _to_5}
 
 
 def _version(connection: Connection) -> int:

@@ -12,15 +12,16 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Engine, Select, func, select
 from sqlalchemy.exc import DBAPIError
 
-from shadow.account import RouteAccount
+from shadow.account import RouteAccount, together
 from shadow.errors import StoreError
 from shadow.exchange import Body, Exchange
 from shadow.store.account_rows import account_of
 from shadow.store.counting import by_hour, snapshot, stored_routes, total
 from shadow.store.expiry import drop_bodies, purge_days
+from shadow.store.folding import ended, fold, is_open
 from shadow.store.opening import Opened, Place, open_parts
 from shadow.store.rows import Row, exchange_of, legs_of, microseconds, moment
-from shadow.store.schema import accounts, exchanges, observations
+from shadow.store.schema import accounts, ended_accounts, exchanges, observations
 from shadow.store.sealing import Opener
 from shadow.store.vault import day_of, unseal
 
@@ -125,18 +126,18 @@ class Reader:
     def routes(self) -> list[str]:
         """Return the names of all routes with an exchange or an account, sorted."""
         with self.engine.connect() as connection:
-            return sorted(connection.execute(stored_routes().union(select(accounts.c.route))).scalars())
+            known = stored_routes().union(select(accounts.c.route).where(is_open()), select(ended_accounts.c.route))
+            return sorted(connection.execute(known).scalars())
 
     def accounts(self) -> dict[str, RouteAccount]:
         """Return each route's account over all runs. What a run that is gone left in flight is skipped as ``lost``."""
         alive_since = microseconds(self.now() - STALE_AFTER)
-        totals: dict[str, RouteAccount] = {}
-        with self.engine.connect() as connection:
-            for row in connection.execute(select(accounts)).mappings():
+        with snapshot(self.engine) as connection:
+            known = defaultdict(list, {route: [account] for route, account in ended(connection).items()})
+            for row in connection.execute(select(accounts).where(is_open())).mappings():
                 account = account_of(row)
-                known = totals.get(row["route"], RouteAccount())
-                totals[row["route"]] = known.plus(account if row["updated_at_us"] >= alive_since else account.ended())
-        return totals
+                known[row["route"]].append(account if row["updated_at_us"] >= alive_since else account.ended())
+        return {route: together(of_route) for route, of_route in known.items()}
 
     def recorded(self, run_id: str) -> dict[str, int]:
         """Return how many exchanges of one run of a gateway are stored, by route."""
@@ -149,7 +150,11 @@ class Reader:
 
     def purge(self, now: datetime) -> int:
         """Destroy the bodies of every UTC day that ended ``keep_bodies_days`` ago; return how many objects that were.
-        Rows, digests and sizes stay. Raises ``StoreError``, say when the database is locked for long."""
+        Rows, digests and sizes stay; the accounts of runs that ended long ago are summed up.
+
+        Raises ``StoreError``, say when the database is locked for long.
+        """
+        fold(self.engine, now)
         before = (now - timedelta(days=self.keep_bodies_days)).astimezone(UTC).date()
         purged = purge_days(self.engine, self.parts.objects, before)
         self.parts.vault.forget_before(before.isoformat())

@@ -24,7 +24,7 @@ from sqlalchemy import (
 
 from shadow.keeping import Kept
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 INLINE_LIMIT_BYTES = 8 * 1024
 
 metadata = MetaData()
@@ -91,8 +91,27 @@ accounts = Table(
     Column("started_at_us", BigInteger, nullable=False),
     Column("updated_at_us", BigInteger, nullable=False),
     Column("refused", Text, nullable=False, server_default="{}"),
+    Column("folded", Integer),
     PrimaryKeyConstraint("run_id", "route"),
 )
+Index(
+    "accounts_open",
+    accounts.c.route,
+    sqlite_where=accounts.c.folded.is_(None),
+    postgresql_where=accounts.c.folded.is_(None),
+)
+
+ended_accounts = Table(
+    "ended_accounts",
+    metadata,
+    Column("route", Text, primary_key=True),
+    Column("received", BigInteger, nullable=False),
+    Column("recorded", BigInteger, nullable=False),
+    Column("skipped", Text, nullable=False),
+    Column("refused", Text, nullable=False),
+    Column("updated_at_us", BigInteger, nullable=False),
+)
+"""The sum of the accounts that are ``folded`` (``folding.py``), and when the last of them changed last."""
 
 body_keys = Table(
     "body_keys",

@@ -102,6 +102,9 @@ async def test_a_store_of_version_2_keeps_its_accounts_and_counts_refusals_from_
                 "ALTER TABLE accounts DROP COLUMN refused",
                 "DROP TABLE exchange_hours",
                 "DROP TABLE counted_to",
+                "DROP INDEX accounts_open",
+                "ALTER TABLE accounts DROP COLUMN folded",
+                "DROP TABLE ended_accounts",
             ):
                 connection.execute(text(change))
             connection.execute(text(back))
