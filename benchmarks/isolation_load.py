@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,11 +90,13 @@ async def load(port: int, size_bytes: int, per_s: float, seconds: float) -> Run:
 
 
 @contextmanager
-def process(*arguments: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a Python module until the block ends; wait until its port is open."""
+def process(*arguments: str, port: int, cores: Set[int] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a Python module until the block ends, on these cores or on ours; wait until its port is open."""
     command = [sys.executable, "-m", *arguments]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
+        if cores is not None:
+            os.sched_setaffinity(child.pid, cores)  # long before it has threads
         _wait_open(port, child)
         yield child
     finally:

@@ -51,11 +51,12 @@ class Results:
 
 def latency_table(results: Results, sizes: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the lines of the table of on against off, and what missed the aim."""
-    lines, missed = ["| shadow | body | off p50 / p99 ms | on p50 / p99 ms | errors | within |", "|---" * 6 + "|"], []
+    lines = ["| shadow | body | off p50 / p99 ms (runs) | on p50 / p99 ms | errors | within |", "|---" * 6 + "|"]
+    missed: list[str] = []
     for size in sizes:
         off = [run for key, runs in results.runs.items() if key[1:] == (size, "off") for run in runs]
         best, worst = [tuple(pick(run.percentile_ms(each) for run in off) for each in PERCENTS) for pick in (min, max)]
-        spread = " / ".join(f"{low:.1f}-{high:.1f}" for low, high in zip(best, worst, strict=True))
+        spread = " / ".join(f"{low:.1f}-{high:.1f}" for low, high in zip(best, worst, strict=True)) + f" ({len(off)})"
         for behaviour in BEHAVIOURS:
             on = results.runs[behaviour, size, "on"]
             middle = [statistics.median(run.percentile_ms(each) for run in on) for each in PERCENTS]
