@@ -25,7 +25,7 @@ from starlette.routing import Route as WebRoute
 
 from gateway.app import Parts, create_app, own_transport
 from gateway.keyring import HASH_PREFIX
-from gateway.server import server_config, settle_collector
+from gateway.server import server_config, settle_interpreter
 from gateway.settings import ApiCaller, Backend, Credential, Route, Settings
 from shadow.account import Stamp
 from shadow.call import Target
@@ -148,7 +148,7 @@ def _serve(settings: Settings, port: int, parts: Parts, mirror: Mirror | None = 
         async with inner(starlette):
             if mirror is not None:
                 await mirror.start()
-            settle_collector()  # as the gateway's own server does
+            settle_interpreter()  # as the gateway's own server does
             yield
             if mirror is not None:
                 await mirror.aclose(1.0)
