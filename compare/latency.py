@@ -71,6 +71,7 @@ def span(low: float, high: float) -> Phrase:
 
 
 def tail_words(latency: LatencySummary) -> Phrase | None:
-    """Return the 95th percentiles in words, ``None`` where they are not known."""
-    old, new = latency.baseline_p95.value, latency.candidate_p95.value
+    """Return the 95th percentiles in words, ``None`` where they are not known or rest on too few pairs."""
+    sides = (latency.baseline_p95, latency.candidate_p95)
+    old, new = (side.value if side.reliable else None for side in sides)
     return say("{speed} at the 95th percentile", speed=times(new / old)) if old and new else None

@@ -71,7 +71,8 @@ def _route(result: RouteResult, row: TableRow) -> list[str]:
         escape(verdict.reason),
         *_changes(verdict),
         escape(
-            f"{verdict.pairs} pairs, {verdict.controls} control calls; epoch {verdict.epoch.number}; policy "
+            f"{verdict.pairs} pairs{f' of {row.seen}' if row.seen else ''}, {verdict.controls} control calls; "
+            f"epoch {verdict.epoch.number}; policy "
             f"{verdict.policy_hash}; "
             f"baseline {verdict.baseline} ({verdict.epoch.baseline_build or 'build not named'}), "
             f"candidate {verdict.candidate} ({verdict.epoch.candidate_build or 'build not named'})"

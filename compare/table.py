@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from rich.console import Group, JustifyMethod, RenderableType
 from rich.padding import Padding
@@ -34,7 +35,8 @@ _COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
 class TableRow:
     """One route. ``failed`` counts pairs where a side gave no answer, ``refused`` those that both sides refused (they
     are not among ``pairs``); ``ratio`` is in words with its interval, the same as the three numbers behind it
-    (candidate / baseline, ``None`` where unknown). ``changes`` is what a hold waits for."""
+    (candidate / baseline, ``None`` where unknown). ``changes`` is what a hold waits for, ``seen`` from when to when the
+    pairs are, in UTC: a verdict is no newer than they are."""
 
     route: str
     pairs: int
@@ -54,6 +56,7 @@ class TableRow:
     decision: Decision
     reason: str
     changes: tuple[str, ...] = ()
+    seen: str = ""
 
 
 def seconds(value: Percentile) -> str:
@@ -105,9 +108,17 @@ def table_rows(results: Sequence[RouteResult]) -> list[TableRow]:
                 decision=verdict.decision,
                 reason=verdict.reason,
                 changes=verdict.changes if verdict.decision is Decision.HOLD else (),
+                seen=_span(verdict.first_at, verdict.last_at),
             )
         )
     return rows
+
+
+def _span(first: datetime | None, last: datetime | None) -> str:
+    if first is None or last is None:
+        return ""
+    begin, end = (f"{at.astimezone(UTC):%Y-%m-%d %H:%M}" for at in (first, last))
+    return f"{begin} to {end} UTC"
 
 
 def render(results: Sequence[RouteResult]) -> Group:
@@ -124,7 +135,8 @@ def render(results: Sequence[RouteResult]) -> Group:
         cells = (row.route, str(row.pairs), row.baseline, row.candidate, _ratio(row), outputs, share(row.coverage))
         table.add_row(*map(Text, cells), Text(f"{sign} {row.decision.value}", style))
         reasons.append(Text.assemble((f"{sign} {row.route}  ", style), row.reason))
-        reasons += [Padding(Text(f"• {line}", "dim"), (0, 0, 0, 4)) for line in row.changes]
+        lines = [*row.changes, *([f"pairs of {row.seen}"] if row.seen else [])]
+        reasons += [Padding(Text(f"• {line}", "dim"), (0, 0, 0, 4)) for line in lines]
     return Group(table, Text(), *reasons)
 
 

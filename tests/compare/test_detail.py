@@ -9,7 +9,7 @@ import pytest
 
 from compare.detail import coverage_steps, idle_rules, plain_words, wait_tables
 from compare.gates import Unit
-from compare.latency import span, times
+from compare.latency import span, tail_words, times
 from compare.measurement import UNMATCHED, Judgement, Measurement, Number, OutputClass
 from compare.policy import Policy
 from compare.reasons import amount
@@ -144,3 +144,9 @@ def test_the_funnel_leaves_out_what_was_never_to_be_mirrored() -> None:
 )
 def test_no_number_is_rounded_to_all_or_none_or_told_in_powers_of_ten(told: str, text: str) -> None:
     assert told == text
+
+
+@pytest.mark.parametrize(("count", "told"), [(19, False), (20, True)])
+def test_c06_a_95th_percentile_of_few_pairs_is_not_put_into_words(count: int, *, told: bool) -> None:
+    words = tail_words(verdict(waits(count, 2.0)).latency)
+    assert (words is not None) is told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from dataclasses import replace
@@ -9,6 +10,7 @@ from datetime import UTC, datetime
 from xml.etree import ElementTree
 
 import pytest
+from rich.console import Console
 
 from compare.gates import State, Unit
 from compare.job import RouteResult
@@ -20,7 +22,7 @@ from compare.policy import Kind
 from compare.reasons import amount
 from compare.report import render_report, to_json
 from compare.state import fold
-from compare.table import share
+from compare.table import render, share
 from compare.verdict import Decision, judge, verdict_from_json
 from tests.compare.examples import answer, exchange, measured, policy
 
@@ -59,6 +61,19 @@ def cells(page: str) -> list[list[str]]:
 
 def told(stored: str | dict[str, str]) -> str:
     return stored if isinstance(stored, str) else stored["text"]
+
+
+def test_every_form_of_the_report_says_of_when_its_pairs_are() -> None:
+    """However often the job runs again, a verdict is no newer than the traffic that it rests on."""
+    results = [result([measured(n, every_s=3600) for n in range(30)])]
+    months_later = datetime(2026, 9, 1, tzinfo=UTC)
+    seen = "2026-05-04 12:00 to 2026-05-05 17:00 UTC"
+    assert f"30 pairs of {seen}" in render_markdown(results, generated_at=months_later)
+    assert json.loads(to_json(results, generated_at=months_later))["table"][0]["seen"] == seen
+    assert "2026-05-05 17:00:00 UTC" in render_report(results, None, generated_at=months_later)
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(render(results))
+    assert f"pairs of {seen}" in console.export_text()
 
 
 def test_markdown_has_the_numbers_of_the_json_twin() -> None:

@@ -16,6 +16,7 @@ from compare.dashboard.views.words import (
     Badge,
     count_word,
     duration,
+    moment,
 )
 from compare.gates import State
 from compare.latency import tail_words, typical_words
@@ -219,7 +220,8 @@ def facts_of(state: RouteState) -> tuple[tuple[str, str, str], ...]:
     pairs = f"{verdict.pairs:,}"
     if covered is not None:
         pairs = say("{n:,}, {share} of what was sampled", n=verdict.pairs, share=share(covered))
-    facts.append((say("pairs"), pairs, ""))
+    newest = say("newest of {at}", at=moment(verdict.last_at)) if verdict.last_at is not None else ""
+    facts.append((say("pairs"), pairs, newest))
     return tuple(facts)
 
 
