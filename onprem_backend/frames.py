@@ -1,7 +1,9 @@
-"""How many frames a picture file holds, found in bounded time."""
+"""How many frames a picture file holds, found in bounded time, and what the first one covers."""
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 
@@ -17,6 +19,20 @@ def count_frames(image: Image.Image, name: str, data: bytes, limit: int) -> int:
     if name == "TIFF":
         return _tiff_pages(data, limit)
     return 1 if name == "JPEG" else int(getattr(image, "n_frames", 1))
+
+
+def uncovered(image: Image.Image) -> NDArray[np.bool_] | None:
+    """Return ``(H, W)`` true where the first frame of a GIF leaves its canvas free, ``None`` where it covers all. Such
+    pixels are transparent in every viewer; Pillow gives them a colour of the palette. To be called before loading."""
+    tiles = getattr(image, "tile", [])
+    if not tiles:
+        return None
+    left, top, right, bottom = tiles[0].extents
+    if (left, top, right, bottom) == (0, 0, *image.size):
+        return None
+    free = np.ones((image.height, image.width), dtype=np.bool_)
+    free[top:bottom, left:right] = False
+    return free
 
 
 def _gif_frames(data: bytes, limit: int) -> int:

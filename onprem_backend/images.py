@@ -25,7 +25,7 @@ from PIL import Image, UnidentifiedImageError
 
 from onprem_backend import jpegs, pngs
 from onprem_backend.colours import to_srgb
-from onprem_backend.frames import count_frames
+from onprem_backend.frames import count_frames, uncovered
 from onprem_backend.problems import Problem
 
 Pixels = NDArray[np.uint8]
@@ -144,9 +144,12 @@ def decode(data: bytes, limits: Limits) -> Picture:
             frames = count_frames(image, name, whole, limits.max_frames)
             if frames > limits.max_frames:
                 raise Problem("too_many_frames", f"more than {limits.max_frames} frames", max_frames=limits.max_frames)
+            free = uncovered(image) if name == "GIF" else None
             _load(image, name, whole, had_end=whole is data)
             turn = _TURN.get(_orientation(image))
             rgb, alpha = to_srgb(image)
+            if free is not None:
+                alpha = np.where(free, 0, 255 if alpha is None else alpha).astype(np.uint8)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise Problem("too_many_pixels", str(error)) from error
     except _DAMAGE as error:

@@ -146,5 +146,7 @@ def _bare(data: bytes, marker: int, begin: int, end: int) -> bytes:
     if marker not in _KEPT or not segment[4:].startswith(_KEPT[marker]):
         return b""
     if marker == 0xE0:
+        if len(segment) < 2 + _JFIF_BYTES:
+            return b""
         return segment[:2] + _JFIF_BYTES.to_bytes(2, "big") + segment[4:_JFIF_BYTES] + b"\0\0"
     return segment

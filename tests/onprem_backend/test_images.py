@@ -180,6 +180,21 @@ def test_i05_the_first_frame_counts_and_the_number_is_told(name: str) -> None:
     assert np.abs(picture.rgb[4, 4].astype(int) - RED).max() < 12
 
 
+def test_i05_what_the_first_frame_of_a_gif_leaves_free_is_transparent() -> None:
+    data = bytearray(save(half_red(8, 8), "GIF"))
+    whole = decode(bytes(data), LIMITS)
+    data[6:10] = struct.pack("<HH", 12, 10)  # the canvas; the frame stays 8 x 8
+    frame = data.index(b",\0\0\0\0\x08\0\x08\0")
+    data[frame + 1 : frame + 5] = struct.pack("<HH", 4, 2)
+    picture = decode(bytes(data), LIMITS)
+    assert picture.size == (12, 10)
+    assert picture.alpha is not None
+    expected = np.zeros((10, 12), dtype=np.uint8)
+    expected[2:, 4:] = 255
+    assert np.array_equal(picture.alpha, expected)
+    assert np.array_equal(picture.rgb[2:, 4:], whole.rgb)
+
+
 def test_i05_the_number_of_frames_is_bounded() -> None:
     frames = [Image.new("L", (1, 1), i % 2 * 255) for i in range(1000)]
     data = save(frames[0], "GIF", save_all=True, append_images=frames[1:], optimize=False)

@@ -140,6 +140,8 @@ def test_nothing_hides_among_the_segments_that_a_jpeg_keeps() -> None:
     with_thumbnail = plain[:2] + b"\xff\xe0\x00\x13" + plain[6:18] + thumbnail + plain[20:]
     assert array(with_thumbnail).shape == (120, 120, 3)
     assert without_metadata(with_thumbnail) == plain
+    cut_short = plain[:4] + b"\x00\x0a" + plain[6:14] + plain[20:]
+    assert without_metadata(cut_short) == plain[:2] + plain[20:]
 
 
 def test_a_jpeg_that_is_not_shown_as_it_is_stored_is_not_copied() -> None:
