@@ -7,7 +7,7 @@ import traceback
 from dataclasses import replace
 from pathlib import PurePath
 
-from compare.kernels.dispatch import judge, judge_statuses, request_orientation
+from compare.kernels.dispatch import judge, judge_statuses, request_orientation, with_types
 from compare.kernels.encoding import CannotDecode, DamagedContent, decode_content
 from compare.kernels.material import Answer, Question
 from compare.kernels.pace import pace_numbers
@@ -135,7 +135,8 @@ def judge_observations(
     if any(_purged(side, policy) for side in (old, new)):
         return _judge_digests(old, new) if policy.kind is Kind.BYTES else NotComparable.BODIES_NOT_KEPT
     if _same_bytes(old, new) and not all(side.arrivals_s and side.body and side.body.chunks for side in (old, new)):
-        return Judgement(OutputClass.IDENTICAL, {"size_bytes": old.body.size_bytes if old.body else 0})
+        same = Judgement(OutputClass.IDENTICAL, {"size_bytes": old.body.size_bytes if old.body else 0})
+        return with_types(same, _kind(old), _kind(new))
     sides = []
     for role, side in (("baseline", old), ("candidate", new)):
         answer = _answer(side, policy)
@@ -144,6 +145,10 @@ def judge_observations(
         sides.append(answer)
     judgement, pace = judge(question, sides[0], sides[1], policy), pace_numbers(sides[0], sides[1], policy)
     return replace(judgement, numbers={**judgement.numbers, **pace}) if pace else judgement
+
+
+def _kind(side: Observation) -> str:
+    return Answer(side.body.media_type if side.body is not None else "", b"").kind
 
 
 def _judge_digests(old: Observation, new: Observation) -> Judgement | NotComparable:

@@ -57,9 +57,7 @@ def judge(question: Question, baseline: Answer, candidate: Answer, policy: Polic
     kinds = (policy.kind, policy.kind) if policy.kind is not Kind.AUTO else kinds_of(baseline, candidate, policy)
     kind = kinds[0]
     result = _judge_bodies(kinds, question, baseline, candidate, policy, orientation)
-    if baseline.kind != candidate.kind and result.output_class is not None and not result.output_class.mismatch:
-        words = say("Content-Type {new!r} against {old!r}", new=candidate.kind[:60], old=baseline.kind[:60])
-        result = replace(result, note=joined("; ", filter(None, (result.note, words))))
+    result = with_types(result, baseline.kind, candidate.kind)
     if (
         (kind in _STRUCTURED or kind is Kind.JSON)
         and result.output_class is OutputClass.DIFFERENT
@@ -69,6 +67,14 @@ def judge(question: Question, baseline: Answer, candidate: Answer, policy: Polic
         hint = Diagnosis("orientation_ignored", say(source, tag=orientation))
         return replace(result, diagnoses=(hint, *result.diagnoses))
     return result
+
+
+def with_types(result: Judgement, old: str, new: str) -> Judgement:
+    """Note on two outputs that are the same that their media types are not: a client may go by them."""
+    if old == new or result.output_class is None or result.output_class.mismatch:
+        return result
+    words = say("Content-Type {new!r} against {old!r}", new=new[:60], old=old[:60])
+    return replace(result, note=joined("; ", filter(None, (result.note, words))))
 
 
 def _judge_bodies(

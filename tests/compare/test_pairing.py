@@ -148,6 +148,18 @@ def test_bodies_beyond_the_cap_are_comparable_where_their_hashes_are_equal() -> 
     assert same.same_bytes
 
 
+def test_the_same_bytes_under_another_type_are_the_same_with_a_note() -> None:
+    for content in (b"hello", b'{"a": 1}'):
+        pair = exchange(
+            0, answer("cloud", content, "text/plain; charset=utf-8"), answer("onprem", content, "Text/HTML")
+        )
+        found = measure(pair, policy()).judgement
+        assert found.output_class is OutputClass.IDENTICAL
+        assert found.note == "Content-Type 'text/html' against 'text/plain'"
+    alike = exchange(0, answer("cloud", b"hello", "text/plain"), answer("onprem", b"hello", "text/plain;charset=UTF-8"))
+    assert measure(alike, policy()).judgement.note == ""
+
+
 def test_a_control_call_is_judged_against_the_baseline() -> None:
     made = exchange(1, answer("cloud", PNG), answer("onprem", OTHER), answer("cloud", PNG, total_s=0.4))
     found = measure(made, POLICY)
