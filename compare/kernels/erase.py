@@ -7,15 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from compare.kernels.image import Pictures, compare_pictures, decode_both, sizes_or_equality
-from compare.kernels.pixels import Picture, decode
+from compare.kernels.pixels import Picture, Pixels, decode
 from compare.kernels.scores import WINDOW, score
 from compare.measurement import Diagnosis, Judgement, OutputClass
 from compare.phrases import say
 from compare.policy import ImageBands
 
 MASK_THRESHOLD = 128
+_SAME_COLOUR = 8
+"""Colours this near are one: soft edges round differently."""
 
 
 def judge_erase(
@@ -38,14 +41,22 @@ def judge_erase(
 
 
 def read_mask(data: bytes | None, size: tuple[int, int], max_pixels: int) -> NDArray[np.bool_] | None:
-    """Return ``(H, W)`` true where something was to be erased: bright at 128 or more, or opaque strokes when the mask
-    is drawn in alpha over black. ``None`` when there is no mask of this size."""
+    """Return ``(H, W)`` true where something was to be erased: bright (ITU-R BT.601 luma) at 128 or more and not
+    transparent, or opaque at all when everything opaque has one colour, which then says nothing. ``None`` when there is
+    no mask of this size."""
     picture = decode(data, max_pixels) if data else None
     if not isinstance(picture, Picture) or picture.size != size:
         return None
-    bright = picture.rgb.max(axis=-1)
-    area: NDArray[np.bool_] = (picture.alpha if picture.has_alpha and not bright.any() else bright) >= MASK_THRESHOLD
+    area: NDArray[np.bool_] = _strength(picture) >= MASK_THRESHOLD
     return area
+
+
+def _strength(mask: Picture) -> Pixels:
+    luma, alpha = np.asarray(Image.fromarray(mask.rgb).convert("L")), mask.alpha
+    opaque = mask.rgb[alpha >= MASK_THRESHOLD]
+    if alpha.min() < 255 and (len(opaque) == 0 or np.ptp(opaque, axis=0).max() <= _SAME_COLOUR):
+        return alpha
+    return np.asarray(np.minimum(luma, alpha), dtype=np.uint8)
 
 
 def _compare_around(area: NDArray[np.bool_], pictures: Pictures, bands: ImageBands) -> Judgement:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from compare.kernels.erase import read_mask
 from onprem_backend.masks import THRESHOLD, decode_mask
 from onprem_backend.problems import Problem
 from tests.onprem_backend.pictures import LIMITS, png, save, with_orientation
@@ -61,6 +62,9 @@ EXPECTED[20:40, 10:30] = True
 )
 def test_i13_a_stroke_is_found_in_brightness_or_alpha(image: Image.Image) -> None:
     assert np.array_equal(decode_mask(save(image), LIMITS, SIZE), EXPECTED)
+    compared = read_mask(save(image), SIZE, LIMITS.max_pixels)  # the comparison looks outside of the same strokes
+    assert compared is not None
+    assert np.array_equal(compared, EXPECTED)
 
 
 def test_i13_in_between_values_fall_on_one_side_of_the_threshold() -> None:
