@@ -33,6 +33,7 @@ from shadow.exchange import Body
 from shadow.tee import ByteBudget
 
 BLOCK_BYTES = 256 * 1024
+CALM_S = 10.0
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class Spool:
         self._progress = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._broken = False
+        self._failed_at_s: float | None = None
         self._thread = threading.Thread(target=self._run, name="spool-writer", daemon=True)
         self._thread.start()
 
@@ -117,11 +118,16 @@ class Spool:
         self._tell(self.disk.release, size_bytes)
 
     def note(self, error: OSError | None) -> None:
-        """Say once when the disk begins to fail, and once when it works again."""
-        if self._broken is (error is None):
-            self._broken = error is not None
-            text = f"fails ({error.strerror}): large bodies are not mirrored" if error else "works again"
-            _log.log(logging.ERROR if error else logging.INFO, "spooling to disk %s", text)
+        """Say once when the disk begins to fail, and once when it works again: it has not failed for ``CALM_S``, since
+        one that is full takes a little again and again. From the writer thread."""
+        now_s, failed_at_s = self.courtesy.clock(), self._failed_at_s
+        if error is not None:
+            self._failed_at_s = now_s
+            if failed_at_s is None:
+                _log.error("spooling to disk fails (%s): large bodies are not mirrored", error.strerror)
+        elif failed_at_s is not None and now_s - failed_at_s >= CALM_S:
+            self._failed_at_s = None
+            _log.info("spooling to disk works again")
 
     @property
     def _is_tight(self) -> bool:

@@ -19,9 +19,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from shadow.courtesy import Courtesy
 from shadow.exchange import Body, Exchange, SkipReason
 from shadow.rule import MirrorLimits
-from shadow.spool import BLOCK_BYTES, Spool, let_go, nameless_files
+from shadow.spool import BLOCK_BYTES, CALM_S, Spool, is_whole, let_go, nameless_files
 from shadow.tee import ByteBudget, Tee
 from tests.fakes.shadow_server import Received, ShadowServer, answers, read_request, waits
 from tests.shadow.bench import Bench, exchange_of, mirroring, targets_of
@@ -143,10 +144,7 @@ async def test_budget_full_when_the_disks_share_is_used_up() -> None:
         send(bench, exchange_of(body=body))
 
 
-async def test_budget_full_when_the_disk_fails_said_once_and_over_when_it_works_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
+async def test_budget_full_when_the_disk_fails_and_over_when_it_works_again(tmp_path: Path) -> None:
     folder = tmp_path / "later"
     async with (
         ShadowServer(answers()) as server,
@@ -160,11 +158,45 @@ async def test_budget_full_when_the_disk_fails_said_once_and_over_when_it_works_
         send(bench, exchange_of("after", body=teed(bench, bytes(200_000))[0]))
         await bench.drained()
         assert bench.account().recorded == 1
+
+
+async def test_a_disk_that_fails_now_and_then_is_told_of_once_until_it_is_calm(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that is full takes a little whenever a file has gone: two lines for each would fill the log."""
+    caplog.set_level(logging.INFO)
+    now_s, folder, memory = [0.0], tmp_path / "now-and-then", ByteBudget(MEBIBYTE)
+    courtesy, open_file = Courtesy(clock=lambda: now_s[0]), nameless_files(str(folder))
+    disk = Spool(memory, above_bytes=10, total_bytes=MEBIBYTE, courtesy=courtesy, open_file=open_file)
+
+    async def put(*, works: bool) -> None:
+        if works:
+            folder.mkdir(exist_ok=True)
+        elif folder.exists():
+            folder.rmdir()
+        tee = Tee(memory, MEBIBYTE, disk)
+        tee.feed(bytes(1000))
+        body = tee.finish()
+        assert await is_whole(body) is works
+        let_go(body)
+
+    for _ in range(2):
+        for _ in range(5):
+            await put(works=False)
+            now_s[0] += CALM_S / 2
+            await put(works=True)
+        now_s[0] += CALM_S / 2
+        await put(works=True)
+    await disk.aclose()
     said = [record.getMessage() for record in caplog.records if record.name == "shadow.spool"]
-    assert said == [
-        f"spooling to disk fails ({os.strerror(errno.ENOENT)}): large bodies are not mirrored",
-        "spooling to disk works again",
-    ]
+    assert (
+        said
+        == [
+            f"spooling to disk fails ({os.strerror(errno.ENOENT)}): large bodies are not mirrored",
+            "spooling to disk works again",
+        ]
+        * 2
+    )
 
 
 async def test_a_full_disk_costs_an_answer_its_bytes_and_a_request_its_mirror_until_it_has_room_again(
