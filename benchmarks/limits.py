@@ -86,7 +86,7 @@ async def compare_memory(*, keys: int, rounds: int, checks: int) -> None:
 async def measure_window(server: RedisServer, *, checks: int) -> None:
     """Fill a window of 70,000 a day, and measure checks of it in memory and on Redis."""
     asked, lowered = charges(f"{DAY}/day"), charges("10/day")
-    redis = RedisCounters(server.uri)
+    redis = RedisCounters(server.uri, timeout_s=5.0)
     for name, counters in (("memory", MemoryCounters(time.monotonic)), ("redis", redis)):
 
         async def times_of(what: object, commit: bool, counters: object = counters) -> list[float]:

@@ -1,4 +1,5 @@
-"""What a backend is told about where a request came from: ``X-Forwarded-*`` and ``Forwarded`` (RFC 7239). Pure.
+"""What a backend is told about where a request came from: ``X-Forwarded-*``, ``X-Real-IP`` and ``Forwarded`` (RFC
+7239). Pure.
 
 Such fields are claims. They are believed from a peer that is a trusted proxy and are removed from everybody else's
 requests, whatever the mode. Their aliases, which only some proxies filter, are believed from nobody. By mode the
@@ -28,6 +29,7 @@ MODES = ("off", "x-forwarded", "forwarded", "both")
 FOR, PROTO, HOST, FORWARDED = b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"forwarded"
 
 _CLAIMS = tuple(with_aliases({b"x-forwarded-"}))
+_NAMES = with_aliases({FORWARDED, b"x-real-ip"})
 _NONE: frozenset[bytes] = frozenset()
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
@@ -69,7 +71,8 @@ class Forwarding:
 
     def change(self, arrival: Arrival) -> FieldChange:
         """Return what happens to the fields of this request on their way to a backend."""
-        claims = _claims(arrival.first) if FORWARDED in b"\n".join(arrival.first) else _NONE
+        names = b"\n".join(arrival.first)
+        claims = _claims(arrival.first) if FORWARDED in names or b"real" in names else _NONE
         trusted = self._trusts(arrival.peer)
         if trusted:
             claims = frozenset(filter(is_alias, claims)) if claims else claims
@@ -100,7 +103,7 @@ def _nobody(peer: str | None) -> bool:
 
 
 def _claims(names: Iterable[bytes]) -> frozenset[bytes]:
-    return frozenset(name for name in names if name == FORWARDED or name.startswith(_CLAIMS))
+    return frozenset(name for name in names if name in _NAMES or name.startswith(_CLAIMS))
 
 
 def _legacy_fields(arrival: Arrival, believed: Headers) -> list[tuple[bytes, bytes]]:

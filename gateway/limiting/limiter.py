@@ -57,7 +57,9 @@ class Limiter:
         self._clock = clock
         self._count_failure = count_failure
         self._memory = MemoryCounters(clock)
-        self._redis = RedisCounters(settings.storage) if settings.storage != MEMORY else None
+        self._redis = (
+            RedisCounters(settings.storage, timeout_s=settings.timeout_s) if settings.storage != MEMORY else None
+        )
         self._breaker = Breaker(BREAKER_FAILURES, BREAKER_RESET_S)
         self._queues = Queues()
         self._logged_at_s = -math.inf

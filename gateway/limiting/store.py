@@ -21,12 +21,13 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from gateway.limiting.counting import Decision, Look
+from gateway.limiting.pool import PatientPool
 from gateway.limiting.rules import Charge, Strategy
 from shadow.redis_url import check_redis_url
 
@@ -62,11 +63,12 @@ def read_answer(answer: Sequence[int]) -> Decision:
 
 class RedisCounters:
     """Counters that several gateways share. ``uri`` is ``async+redis://…``, ``async+rediss://…`` or
-    ``async+redis+unix://…``; raises ``ValueError`` for one that is none of these."""
+    ``async+redis+unix://…``; raises ``ValueError`` for one that is none of these. ``timeout_s`` is how long a caller
+    waits for a decision."""
 
-    def __init__(self, uri: str, *, lease_s: float = LEASE_S) -> None:
+    def __init__(self, uri: str, *, timeout_s: float, lease_s: float = LEASE_S) -> None:
         self._lease_s = lease_s
-        self._redis = _open(uri)
+        self._redis = _open(uri, timeout_s)
         script = self._redis.register_script(read_script())
         self._text, self._sha = str(script.script), script.sha
         self._held: dict[str, str] = {}
@@ -177,10 +179,11 @@ def redis_url(uri: str) -> str:
     raise ValueError("must be memory:// or async+redis://host:port/db")
 
 
-def _open(uri: str) -> Redis:
-    pool = BlockingConnectionPool.from_url(
+def _open(uri: str, timeout_s: float) -> Redis:
+    pool = PatientPool.from_url(
         redis_url(uri),
         max_connections=MAX_CONNECTIONS,
+        patience_s=timeout_s / 2,
         timeout=None,  # the caller's deadline bounds every wait
         socket_timeout=None,
         socket_connect_timeout=None,

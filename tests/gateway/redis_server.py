@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -93,3 +94,34 @@ def redis_running(folder: Path) -> Iterator[RedisServer]:
         yield server
     finally:
         server.kill()
+
+
+@asynccontextmanager
+async def far_away(server: RedisServer, delay_s: float) -> AsyncIterator[int]:
+    """Listen on a port behind which the server is, each way taking so long; return the port."""
+    loop, ways = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                loop.call_later(delay_s, writer.write, data)
+        finally:
+            writer.close()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", server.port)
+        for way in (carry(reader, back), carry(there, writer)):
+            task = loop.create_task(way)
+            ways.add(task)
+            task.add_done_callback(ways.discard)
+
+    listener = await asyncio.start_server(accept, "127.0.0.1", 0)
+    try:
+        yield int(listener.sockets[0].getsockname()[1])
+    finally:
+        listener.close()
+        for task in ways:
+            task.cancel()
+        if ways:
+            await asyncio.wait(ways)
+        await asyncio.sleep(0)  # in which the sockets close

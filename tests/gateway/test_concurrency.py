@@ -307,7 +307,7 @@ def test_two_gateways_share_slots_on_redis_and_one_that_dies_gives_them_back(red
 @pytest.mark.anyio
 async def test_a_lease_is_renewed_while_its_gateway_lives_and_ends_when_it_died(redis_server: RedisServer) -> None:
     (slot,) = asking(Concurrency(1))
-    counters = RedisCounters(redis_server.uri, lease_s=2.0)
+    counters = RedisCounters(redis_server.uri, timeout_s=5.0, lease_s=2.0)
     deadline = time.monotonic() + WAIT_S
 
     async def until(condition: Callable[[], bool]) -> None:

@@ -20,7 +20,7 @@ from tests.fakes.backend import Backend
 from tests.gateway.client import Client
 from tests.gateway.harness import Running, one_route, running, with_limits
 from tests.gateway.limits import STRATEGIES, allowed, charges, limiter
-from tests.gateway.redis_server import RedisServer, redis_running
+from tests.gateway.redis_server import RedisServer, far_away, redis_running
 
 
 def on_redis(backend: Backend, server: RedisServer, *limits: str, on_failure: str = "open") -> Settings:
@@ -108,6 +108,19 @@ def test_r05_after_a_failover_the_new_primary_is_asked_though_the_old_one_stays(
                 assert admin.dbsize() == 1
 
 
+@pytest.mark.anyio
+async def test_r05_a_redis_to_which_connecting_takes_longer_than_a_decision_may_is_asked_all_the_same(
+    redis_server: RedisServer,
+) -> None:
+    with redis_server.connect() as admin:
+        admin.config_set("requirepass", "secret")  # so that a connection takes one way more
+    async with far_away(redis_server, 0.1) as port:
+        storage = f"async+redis://:secret@127.0.0.1:{port}/1"
+        async with limiter(storage, clock=time.monotonic, timeout_s=0.5) as bench, asyncio.timeout(30):
+            while not (await bench.admit(charges("100/minute"))).checked:  # noqa: ASYNC110, what is waited for is far away
+                await asyncio.sleep(0.05)
+
+
 def test_r05_the_closed_policy_answers_503_and_never_500(backend: Backend, redis_server: RedisServer) -> None:
     redis_server.kill()
     with running(on_redis(backend, redis_server, "3/minute", on_failure="closed")) as gateway:
@@ -140,7 +153,7 @@ def test_r05_a_redis_that_hangs_costs_its_timeout_until_the_breaker_opens(backen
             started = time.monotonic()
             assert [gateway.request("GET", "/").status for _ in range(100)] == [200] * 100
             took_s = time.monotonic() - started
-    assert BREAKER_FAILURES * 0.1 <= took_s < 5.0, "a hundred waits would take ten seconds"
+    assert BREAKER_FAILURES * 0.1 / 2 <= took_s < 5.0, "a hundred waits would take ten seconds"
 
 
 def test_r05_a_redis_killed_under_load_fails_no_request(backend: Backend, redis_server: RedisServer) -> None:
