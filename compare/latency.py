@@ -10,6 +10,9 @@ from compare.phrases import Phrase, say
 from compare.stats import Percentile
 from compare.tally import Tally
 
+_ALIKE = (0.95, 1.05)
+"""Between these a ratio reads as 1."""
+
 
 @dataclass(frozen=True, slots=True)
 class LatencySummary:
@@ -37,7 +40,7 @@ def summarise_latency(data: Tally, gates: Sequence[GateResult]) -> LatencySummar
 
 def times(ratio: float) -> Phrase:
     """Return 'N times slower' or 'N times faster', 'about as fast' where N would read as 1."""
-    if 0.95 < ratio < 1.05:
+    if _ALIKE[0] < ratio < _ALIKE[1]:
         return say("about as fast")
     if ratio > 1:
         return say("{n} times slower", n=_figure(ratio))
@@ -57,6 +60,8 @@ def typical_words(latency: LatencySummary) -> Phrase:
         return say("not yet known")
     if low is None or high is None or low <= 0:
         return say("{speed} at the median so far", speed=times(latency.ratio))
+    if low > _ALIKE[0] and high < _ALIKE[1]:
+        return say("{speed} at the median", speed=times(1.0))
     if high < 1:
         return say("{span} times faster at the median", span=span(1 / high, 1 / low))
     if low > 1:

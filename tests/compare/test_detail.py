@@ -117,6 +117,11 @@ def test_the_funnel_leaves_out_what_was_never_to_be_mirrored() -> None:
     assert coverage_steps(verdict([measured(1)]).coverage, 1)[0] == ("recorded", 1)
 
 
+def test_two_sides_that_are_known_to_take_as_long_are_said_to_be_as_fast() -> None:
+    same = verdict([measured(n, baseline_s=0.2, candidate_s=0.2) for n in range(200)])
+    assert plain_words(same, POLICY).startswith("onprem is about as fast at the median; ")
+
+
 @pytest.mark.parametrize(
     ("told", "text"),
     [
