@@ -40,8 +40,9 @@ class Alarm:
         self._at_s = _NEVER_S
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Let go of everything, the owner too."""
         self.unset()
+        self.ring = _nothing
         if self._timer is not None:
             self._timer.cancel()
         self._timer, self._timer_s = None, _NEVER_S
@@ -81,12 +82,12 @@ class Alarms:
 
     def take_back(self, alarm: Alarm) -> None:
         """Take an alarm that is not needed any more."""
-        alarm.unset()
-        alarm.ring = _nothing
         if self._closed:
             alarm.close()
-        else:
-            self._idle.append(alarm)
+            return
+        alarm.unset()
+        alarm.ring = _nothing
+        self._idle.append(alarm)
 
     def close(self) -> None:
         """Close those that are here, and from now on those that come."""

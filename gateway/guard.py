@@ -139,6 +139,7 @@ class Guard:
     def let_go(self) -> None:
         """Guard no longer: the connection is gone, or another protocol's."""
         self.refused = True
+        self._on_late = _ignore
         self._stop()
         if self._watch is not None:
             self._watch.cancel()
@@ -189,6 +190,10 @@ class Guard:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _ignore(problem: Problem) -> None:
+    """Take no notice: the connection is gone."""
 
 
 def reset(transport: asyncio.Transport) -> None:

@@ -70,6 +70,7 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
         """Let go of everything."""
         super().connection_lost(exc)
         self._idle.close()
+        del self.parser  # it holds the protocol: nothing is to wait for the garbage collector
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser, a head in slices, so that no single read can carry it past its bound."""

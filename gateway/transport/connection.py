@@ -194,7 +194,7 @@ class Connection(asyncio.Protocol):
 
     def _fail(self, error: httpx.TransportError) -> None:
         if self.failure is None:
-            self.failure = error
+            self.failure = error.with_traceback(None)  # which leads back here
         self.wake()
 
     def _end_wait(self) -> None:

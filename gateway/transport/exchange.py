@@ -207,9 +207,15 @@ class Exchange(httpx.AsyncByteStream):
         upload = self._upload
         if upload is not None and upload.done() and not upload.cancelled():
             error = upload.exception()
-            if error is not None and not (self._answer.head is not None and isinstance(error, httpx.TransportError)):
-                raise error
-        if self._connection.failure is not None:
-            raise self._connection.failure
+            try:
+                if error is not None and not (
+                    self._answer.head is not None and isinstance(error, httpx.TransportError)
+                ):
+                    raise error
+            finally:
+                del error  # raised, it leads back to this frame, and so to all that the request holds
+        failure = self._connection.failure
+        if failure is not None:
+            raise type(failure)(*failure.args)  # anew, for the same reason: the connection keeps its own
         if self._connection.lost:
             raise httpx.ReadError("the connection was closed")
