@@ -8,6 +8,7 @@ from gateway.fields import Fields, list_members, values_of
 from gateway.head import may_continue
 from gateway.problem import BAD_REQUEST, WEBSOCKET_VERSION, Problem
 
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _KEY = re.compile(rb"[0-9A-Za-z+/]{22}==")  # 16 bytes
 
 
@@ -16,10 +17,18 @@ def offers_websocket(fields: Fields) -> bool:
     return b"upgrade" in list_members(fields, b"connection") and list_members(fields, b"upgrade") == [b"websocket"]
 
 
+def subprotocols(fields: Fields) -> list[str]:
+    """Return the subprotocols that the client would speak, the best first."""
+    offered = b",".join(values_of(fields, b"sec-websocket-protocol")).decode("latin-1")
+    return [name.strip() for name in offered.split(",") if name.strip()]
+
+
 def handshake_fault(method: str, fields: Fields) -> Problem | None:
     """Return the problem of a handshake that offers WebSocket, ``None`` where it has none."""
     keys = values_of(fields, b"sec-websocket-key")
     if method != "GET" or may_continue("1.1", fields) or len(keys) != 1 or not _KEY.fullmatch(keys[0]):
+        return BAD_REQUEST
+    if not all(map(_TOKEN.fullmatch, subprotocols(fields))):
         return BAD_REQUEST
     return None if values_of(fields, b"sec-websocket-version") == [b"13"] else WEBSOCKET_VERSION
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 import httptools
@@ -204,7 +204,7 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
         """Pass the connection on to the WebSocket protocol; nothing comes here any more."""
         self._idle.close()
         self._guard.let_go()
-        super().handle_websocket_upgrade()
+        cast(Any, self.ws_protocol_class).take_over(self)
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""

@@ -138,7 +138,7 @@ class BoundedH11Protocol(Guarded, H11Protocol):
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Pass the connection on to the WebSocket protocol; nothing comes here any more."""
         self._guard.let_go()
-        super().handle_websocket_upgrade(event)
+        cast(Any, self.ws_protocol_class).take_over(self)
 
     def timeout_keep_alive_handler(self) -> None:
         """Close, because the connection was idle for too long."""

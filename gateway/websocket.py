@@ -31,8 +31,9 @@ from gateway import problem as problems
 from gateway.arrival import TARGET_KEY, Arrival
 from gateway.condition import Outcome
 from gateway.dispatch import Dispatch
-from gateway.fields import InvalidAnswer, answer_fields, encode_fields, lower_names, request_fields
+from gateway.fields import InvalidAnswer, answer_fields, encode_fields, lower_names, request_fields, values_of
 from gateway.forwarding import FieldChange
+from gateway.handshake import subprotocols
 from gateway.problem import Problem, encode_problem
 from gateway.transport.pool import Origin
 from shadow.exchange import Headers
@@ -53,11 +54,18 @@ _OWN_FIELDS = frozenset(
 )
 
 
+_HANDSHAKE = (
+    b"GET / HTTP/1.1\r\nHost: -\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: %b\r\n\r\n"
+)
+
+
 class ClientSide(WebSocketsSansIOProtocol):
     """uvicorn's side of the client, with an end for clients that take nothing any more, and with refusals that are no
     errors for the log."""
 
     _refusal_head = b""
+    _asked: Scope
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -65,9 +73,25 @@ class ClientSide(WebSocketsSansIOProtocol):
         self.logger = logging.Logger(__name__, logging.WARNING)
         self.logger.parent = logging.getLogger(__name__)
 
+    @classmethod
+    def take_over(cls, http: Any) -> None:
+        """Take the connection from the HTTP protocol that has read and checked a handshake.
+
+        Only its key goes through the library's parser: that has narrower bounds than ours, and no answer for what
+        breaks them.
+        """
+        http.connections.discard(http)
+        side = cls(config=http.config, server_state=http.server_state, app_state=http.app_state)
+        side._asked = http.scope
+        side.connection_made(http.transport)
+        side.data_received(_HANDSHAKE % values_of(http.scope["headers"], b"sec-websocket-key")[0])
+        http.transport.set_protocol(side)
+
     async def run_asgi(self) -> None:
-        """Serve, and leave the raw target in the scope like the other protocols."""
-        self.scope[TARGET_KEY] = self.request.path.encode("latin-1")  # type: ignore[literal-required]
+        """Serve the request as it came."""
+        scope: dict[str, Any] = self.scope  # type: ignore[assignment]
+        scope |= {key: self._asked[key] for key in (TARGET_KEY, "path", "raw_path", "query_string", "headers")}
+        scope["subprotocols"] = subprotocols(self._asked["headers"])
         await super().run_asgi()
 
     async def send(self, message: ASGISendEvent) -> None:

@@ -228,7 +228,8 @@ def test_a_handshake_that_is_none_is_refused_in_words_and_asks_no_backend(echo: 
             assert answer.values(b"sec-websocket-version") == [b"13"]
             assert answer.values(b"upgrade") == [b"websocket"]
             assert b"upgrade" in answer.values(b"connection")
-        for broken in (without(key), without(key, (key, b"short")), [*HANDSHAKE, HANDSHAKE[2]]):
+        odd = (b"Sec-WebSocket-Protocol", b"one two")
+        for broken in (without(key), without(key, (key, b"short")), [*HANDSHAKE, HANDSHAKE[2]], [*HANDSHAKE, odd]):
             assert gateway.send(encode("GET", "/", broken)).code == "bad_request"
         assert gateway.send(encode("GET", "/", HANDSHAKE, b"hello")).code == "bad_request"
         assert gateway.send(encode("POST", "/", HANDSHAKE, b""), "POST").code == "bad_request"
@@ -237,13 +238,23 @@ def test_a_handshake_that_is_none_is_refused_in_words_and_asks_no_backend(echo: 
         assert gateway.send(old).status == 426, "its Upgrade is not seen: served like any other request"
 
 
-def test_the_target_reaches_the_backend_byte_for_byte(echo: Echo) -> None:
+@pytest.mark.usefixtures("each_parser")
+@pytest.mark.parametrize(
+    "more",
+    [[], [(b"Cookie", b"a" * 12_000)], [(b"X-%d" % number, b"") for number in range(200)], [(b"Origin", b"a")] * 2],
+)
+def test_a_handshake_reaches_the_backend_as_it_came_within_the_bounds_of_any_request(
+    more: list[tuple[bytes, bytes]],
+) -> None:
     target = b"//a/%2F;v=1|{}?"
-    with running(bridging(echo.url)) as gateway, gateway.client() as client:
-        client.send(encode("GET", target, HANDSHAKE))
-        assert client.read_line().startswith(b"HTTP/1.1 101 ")
-        wait_for(lambda: len(echo.requests) == 1)
-    assert echo.requests[0].path.encode() == target
+    with Backend(answering(plain())) as backend, running(bridging(backend.url)) as gateway:
+        answer = gateway.send(encode("GET", target, [*HANDSHAKE, *more]))
+        assert (answer.status, answer.body) == (200, b"ok"), "it declined in its own words"
+        (request,) = backend.requests
+        assert request.target == target
+        assert [field for field in request.fields if field[0] in {name.lower() for name, _ in more}] == [
+            (name.lower(), value) for name, value in more
+        ]
 
 
 def test_a_backend_that_is_not_there_or_speaks_no_websocket_is_a_problem(echo: Echo) -> None:
