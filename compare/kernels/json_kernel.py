@@ -86,6 +86,8 @@ class _Place:
         return _Place(f"{self.path}[*]", f"{self.told}[*]")
 
 
+_Step = tuple[_Place, Any, Any, JsonRule | None]
+"""A place, its two values, and the rule that is handed down to it."""
 _UNTOLD = say("")
 
 
@@ -196,7 +198,7 @@ def _name(value: object) -> Phrase:
 def compare_values(walk: _Walk, start: _Place, old: Any, new: Any) -> None:
     """Walk with a stack of our own: documents may nest as deeply as the parser allowed. A tolerance goes on into what
     is inside of its place, up to a place with a rule of its own."""
-    stack: list[tuple[_Place, Any, Any, JsonRule | None]] = [(start, old, new, None)]
+    stack: list[_Step] = [(start, old, new, None)]
     while stack:
         place, a, b, rule = stack.pop()
         own = walk.rules.get(place.path)
@@ -216,21 +218,21 @@ def compare_values(walk: _Walk, start: _Place, old: Any, new: Any) -> None:
         else:
             _apply(walk, rule, place, a, b)
             continue
-        stack.extend((*below, handed_down) for below in reversed(list(_plain(walk, place, a, b))))
+        stack.extend(reversed(list(_plain(walk, place, a, b, handed_down))))
 
 
 _ONLY_OLD, _ONLY_NEW = say("only in the baseline"), say("only in the candidate")
 _FRACTION = say("an integer on one side is written as a fraction on the other")
 
 
-def _plain(walk: _Walk, place: _Place, a: Any, b: Any) -> Iterator[tuple[_Place, Any, Any]]:
-    """Compare exactly; yield the pairs of children still to be compared."""
+def _plain(walk: _Walk, place: _Place, a: Any, b: Any, rule: JsonRule | None) -> Iterator[_Step]:
+    """Compare exactly; yield the pairs of children still to be compared, under ``rule`` where they have none."""
     if isinstance(a, dict) and isinstance(b, dict):
         for key in (*a, *(key for key in b if key not in a)):
             below = place.below(key)
             if key in a and key in b:
-                yield below, a[key], b[key]
-            elif (rule := walk.rules.get(below.path)) is not None and rule.rule is RuleName.IGNORE:
+                yield below, a[key], b[key], rule
+            elif (own := walk.rules.get(below.path)) is not None and own.rule is RuleName.IGNORE:
                 walk.used.add(below.path)
                 walk.ignored += 1
             else:
@@ -239,7 +241,7 @@ def _plain(walk: _Walk, place: _Place, a: Any, b: Any) -> Iterator[tuple[_Place,
         items = place.items()
         if len(a) != len(b):
             walk.differ(items.told, say("{old} items against {new}", old=len(a), new=len(b)))
-        yield from ((items, x, y) for x, y in zip(a, b, strict=False))
+        yield from ((items, x, y, rule) for x, y in zip(a, b, strict=False))
     elif not (_same_scalar(walk, a, b) or _judged_as_pictures(walk, place, a, b)):
         walk.differ_in_value(place.told, a, b)
 

@@ -104,7 +104,7 @@ def test_a_healthy_route_promotes_a_wrong_one_is_rejected_and_named(place: tuple
     rows = table_rows([healthy, wrong])
     assert (rows[0].identical, rows[0].pairs) == (850, 850)
     assert (rows[1].different, rows[1].baseline, rows[1].candidate) == (60, "200 ms", "200 ms")
-    assert len(render([healthy, wrong]).renderables) == 4
+    assert len(render([healthy, wrong]).renderables) == 6
 
 
 def test_a_restart_continues_and_counts_nothing_twice(place: tuple[str, Path], fill: Fill) -> None:

@@ -173,7 +173,8 @@ def test_c10_an_svg_result_opened_in_a_tab_is_a_download_and_runs_nothing(browse
 def test_j_and_k_walk_through_the_list_that_one_came_from(browser: Browser, site: Site) -> None:
     with watched(browser, 1280) as (page, watch):
         page.goto(f"{site.url}/routes/restore?show=mismatch")
-        page.click(".pairs a")
+        with page.expect_navigation():  # a key that is pressed before the page has loaded is lost
+            page.click(".pairs a")
         first, places = page.url, []
         for key in ("j", "j", "k", "k"):
             places.append(page.inner_text(".pager .soft"))
