@@ -147,7 +147,10 @@ class BoundedH11Protocol(Guarded, H11Protocol):
 
     def shutdown(self) -> None:
         """Begin to end, because the server drains: at once when nothing is under way."""
-        super().shutdown()
+        if self._guard.refused:  # the parser would wait for the answer to what was refused
+            self.transport.close()
+        else:
+            super().shutdown()
         self._guard.say_goodbye(self.transport)
 
     def _watch_if_paused(self) -> None:

@@ -6,7 +6,7 @@ import select
 import socket
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -48,6 +48,17 @@ def test_p21_two_thousand_fields_are_refused(gateway: Running, backend: Backend)
         assert (answer.status, answer.code) == (431, "headers_too_large")
         assert client.at_end()
     assert backend.requests == []
+
+
+def test_a_gateway_ends_in_order_while_a_refused_client_stays(backend: Backend) -> None:
+    fields = [(b"X-%d" % number, b"1") for number in range(2000)]
+    with ExitStack() as staying:
+        with running(one_route(backend.url)) as gateway:
+            client = staying.enter_context(gateway.client())
+            client.send(encode("GET", "/", fields))
+            assert client.read().status == 431
+            assert gateway.request("GET", "/").status == 200
+        assert client.at_end()
 
 
 def test_p21_a_head_of_many_fields_over_64_kib_is_refused(gateway: Running) -> None:
