@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -71,9 +72,16 @@ def kind_of(media_type: str) -> str:
 
 
 def _redact_document(plain: bytes, paths: Sequence[tuple[Step, ...]]) -> bytes | None:
-    document = json.loads(plain, object_pairs_hook=_once)
+    # Numbers travel as marked texts: made a float and written again, one with more digits than fit would be another.
+    mark = secrets.token_hex(8)
+    document = json.loads(
+        plain, object_pairs_hook=_once, parse_float=lambda digits: mark + digits, parse_int=lambda digits: mark + digits
+    )
     found = [_replace(document, path) for path in paths]
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode() if any(found) else None
+    if not any(found):
+        return None
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    return re.sub(f'"{mark}([^"]*)"', r"\1", text).encode()
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -40,6 +40,13 @@ def test_values_at_paths_are_replaced(paths: list[str], document: object, expect
         assert found == expected
 
 
+@given(st.from_regex(r"-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,4})?", fullmatch=True))
+def test_a_number_keeps_its_digits(digits: str) -> None:
+    content = f'{{"secret":1,"kept":[{digits}]}}'.encode()
+    expected = f'{{"secret":"[redacted]","kept":[{digits}]}}'.encode()
+    assert redact_content(content, "application/json", "", [parse_path("secret")]) == expected
+
+
 def test_a_body_in_which_nothing_is_found_stays_byte_for_byte() -> None:
     content = b'{ "a" : 1.0 ,\n "b":[1e2] }'
     assert redact_content(content, JSON, "", [parse_path("c")]) is content
