@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -37,18 +37,18 @@ class Inventory:
 
 def take_inventory(engine: Engine) -> Inventory:
     """Count everything. Blocks; reads every exchange, as what became of its bodies is in no index."""
-    kept: defaultdict[str, dict[Kept, int]] = defaultdict(dict)
+    kept: defaultdict[str, Counter[Kept]] = defaultdict(Counter)
     spans: dict[str, tuple[int, int, int]] = {}
     with engine.connect() as connection:
         arrival = exchanges.c.received_at_us
         columns = exchanges.c.route, exchanges.c.bodies, func.count(), func.min(arrival), func.max(arrival)
         for route, bodies, count, first, last in connection.execute(select(*columns).group_by(*columns[:2])):
-            kept[route][Kept(bodies)] = count
+            kept[route][Kept(bodies)] += count  # two names may be one here, where another version wrote them
             n, since, until = spans.get(route, (0, first, last))
             spans[route] = n + count, min(since, first), max(until, last)
         days = connection.execute(select(body_keys.c.name).where(body_keys.c.name != DIGESTS)).scalars().all()
     routes = {
-        route: RouteHoldings(n, moment(first), moment(last), kept[route])
+        route: RouteHoldings(n, moment(first), moment(last), dict(kept[route]))
         for route, (n, first, last) in sorted(spans.items())
     }
     return Inventory(routes, _database_bytes(engine), tuple(sorted(days)))

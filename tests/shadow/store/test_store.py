@@ -16,8 +16,10 @@ from sqlalchemy import text
 from shadow.account import RouteAccount, Stamp
 from shadow.errors import StoreClosed, StoreError, StoreFull
 from shadow.exchange import Exchange, Failure, FailureKind, SkipReason
+from shadow.keeping import Kept
 from shadow.rule import SECRET_HEADERS
 from shadow.store.database import open_database, writing
+from shadow.store.inventory import take_inventory
 from shadow.store.redaction import REDACTED
 from shadow.store.store import Store
 from tests.shadow.bench import NOON, body_of, exchange_of
@@ -191,17 +193,19 @@ async def test_what_a_newer_version_wrote_by_names_unknown_here_is_read_and_stay
         whole = exchange_of("one", body=body_of(b"x"))
         failed = replace(whole.primary, failure=Failure(FailureKind.RESET, "Tired"))
         await store.save(replace(whole, shadow=failed, control=failed))
+        await store.save(exchange_of("two", body=body_of(b"y")))
         await store.save_accounts("run", {"r": RouteAccount(9, 3, 0, {SkipReason.LOST: 1, SkipReason.SHUTDOWN: 5})})
         with writing(store.reader().engine).begin() as connection:
             for change in (
                 "UPDATE accounts SET skipped = REPLACE(skipped, 'shutdown', 'wind_of_change')",
-                "UPDATE exchanges SET bodies = 'on_the_moon'",
+                "UPDATE exchanges SET bodies = CASE id WHEN 'one' THEN 'on_the_moon' ELSE 'at_sea' END",
                 "UPDATE observations SET failure_kind = 'tired' WHERE role = 'shadow'",
                 "UPDATE observations SET role = 'witness' WHERE role = 'control'",
             ):
                 connection.execute(text(change))
         reader = store.reader()
         assert reader.accounts() == {"r": RouteAccount(9, 3, 0, {SkipReason.LOST: 6})}
+        assert take_inventory(reader.engine).routes[whole.route].bodies == {Kept.NONE: 2}
         found = reader.exchange("one")
     assert found is not None
     assert (found.request.body.chunks, found.control) == (None, None)
