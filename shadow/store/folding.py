@@ -48,6 +48,8 @@ def fold(engine: Engine, now: datetime, open_rows: int = OPEN_ROWS) -> int:
         return _fold(engine, now, open_rows)
     except DBAPIError as error:
         raise StoreError(f"the accounts could not be summed up: {error.orig}") from error
+    except ValueError as error:
+        raise StoreError(f"an account cannot be read: {error}") from error
 
 
 def _fold(engine: Engine, now: datetime, open_rows: int) -> int:

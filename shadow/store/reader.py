@@ -154,10 +154,10 @@ class Reader:
 
         Raises ``StoreError``, say when the database is locked for long.
         """
-        fold(self.engine, now)
         before = (now - timedelta(days=self.keep_bodies_days)).astimezone(UTC).date()
         purged = purge_days(self.engine, self.parts.objects, before)
         self.parts.vault.forget_before(before.isoformat())
+        fold(self.engine, now)  # last, so that no account that cannot be read keeps a body readable
         return purged
 
     def drop_bodies(self, ids: Sequence[str]) -> int:

@@ -7,10 +7,12 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from shadow.account import RouteAccount, Stamp
+from shadow.errors import StoreError
 from shadow.exchange import SkipReason
+from shadow.store.database import writing
 from shadow.store.folding import OPEN_FOR, SILENT_FOR, fold, is_open
 from shadow.store.schema import accounts
 from shadow.store.store import Store
@@ -97,3 +99,18 @@ async def test_however_often_a_gateway_is_restarted_few_rows_are_read(shelf: She
         assert fold(engine, moment + SILENT_FOR, open_rows=20) == 30
         assert open_rows(store) == 20
         assert store.reader().accounts() == {"a": total}
+
+
+async def test_an_account_that_cannot_be_read_keeps_no_body_readable(shelf: Shelf) -> None:
+    moment = NOON
+    async with shelf.stored(now=lambda: moment) as store:
+        await store.save(exchange_of("a face", route="a"))
+        await store.save_accounts("run", {"a": RouteAccount(1, 1, 0)})
+        reader = store.reader()
+        with writing(reader.engine).begin() as connection:
+            connection.execute(update(accounts).values(skipped="no JSON"))
+        moment += OPEN_FOR + timedelta(days=1)
+        with pytest.raises(StoreError):  # which the next hour's purge survives
+            await store.purge()
+        (kept,) = reader.exchanges()
+        assert reader.load(kept.request.body) is None
