@@ -18,16 +18,21 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from PIL import Image
 
-_START, _END, _SCAN, _RESTARTS, _PROGRESSIVE, _COMMENT = 0xD8, 0xD9, 0xDA, 0xDD, 0xC2, 0xFE
+_START, _END, _SCAN, _RESTARTS, _PROGRESSIVE = 0xD8, 0xD9, 0xDA, 0xDD, 0xC2
 _END_BYTES = b"\xff\xd9"
 _MARKER = re.compile(rb"\xff+([^\x00\xd0-\xd7\xff])", re.DOTALL)
 """A marker that ends entropy-coded data: no stuffed zero, no restart (T.81 section B.1.1.2)."""
 _SEQUENTIAL = frozenset({0xC0, 0xC1})
 _RESTART = re.compile(rb"\xff([\xd0-\xd7])")
-_KEPT = {0xE0: b"JFIF\0", 0xE2: b"ICC_PROFILE\0", 0xEE: b"Adobe"}
+_PASSED_OVER = frozenset({0xDC, *range(0xE0, 0xF0), 0xFE})
+"""What libjpeg does not read for the pixels: DNL, application segments, comments. It refuses what it does not know."""
+_JFIF, _PROFILE, _ADOBE = 0xE0, 0xE2, 0xEE
+_KEPT = {_JFIF: b"JFIF\0", _PROFILE: b"ICC_PROFILE\0", _ADOBE: b"Adobe"}
 """Application segments that say how to show the pixels, and how each begins: others under the same markers hold
 thumbnails, further pictures and notes."""
-_JFIF_BYTES = 16
+_TOLD_BYTES = 12
+"""Of JFIF (ITU-T T.871) what comes before its thumbnail's size, of Adobe (T.872) all."""
+_NO_THUMBNAIL = b"\0\0"
 _BLOCK_PX = 8
 _GREY = 128
 _NEAR_GREY = 4
@@ -139,14 +144,17 @@ def without_metadata(data: bytes) -> bytes | None:
 
 
 def _bare(data: bytes, marker: int, begin: int, end: int) -> bytes:
-    """Return a segment, nothing of one that says nothing of the pixels, and JFIF without its thumbnail."""
+    """Return a segment, nothing of one that says nothing of the pixels, and of JFIF and Adobe what their standards
+    name, without a thumbnail or whatever else follows."""
     segment = data[begin:end]
-    if marker != _COMMENT and not 0xE0 <= marker <= 0xEF:
+    if marker not in _PASSED_OVER:
         return segment
     if marker not in _KEPT or not segment[4:].startswith(_KEPT[marker]):
         return b""
-    if marker == 0xE0:
-        if len(segment) < 2 + _JFIF_BYTES:
-            return b""
-        return segment[:2] + _JFIF_BYTES.to_bytes(2, "big") + segment[4:_JFIF_BYTES] + b"\0\0"
-    return segment
+    if marker == _PROFILE:
+        return segment
+    size = _NO_THUMBNAIL if marker == _JFIF else b""
+    body = segment[4 : 4 + _TOLD_BYTES] + size
+    if len(segment) < 4 + _TOLD_BYTES + len(size):
+        return b""
+    return segment[:2] + (2 + len(body)).to_bytes(2, "big") + body

@@ -136,6 +136,12 @@ def test_nothing_hides_among_the_segments_that_a_jpeg_keeps() -> None:
     for marker, secret in ((0xE0, b"JFXX\0where I live"), (0xE2, b"FPXR\0where I live"), (0xEE, b"where I live")):
         segment = bytes([0xFF, marker]) + struct.pack(">H", len(secret) + 2) + secret
         assert without_metadata(plain[:20] + segment + plain[20:]) == plain
+    adobe = b"\xff\xee\x00\x0eAdobe\x00\x64\x00\x00\x00\x00\x01"
+    longer = adobe[:3] + bytes([adobe[3] + 4]) + adobe[4:] + b"home"
+    assert without_metadata(plain[:20] + longer + plain[20:]) == plain[:20] + adobe + plain[20:]
+    lines = b"\xff\xdc\x00\x08" + b"street"  # a DNL that libjpeg does not read
+    assert array(plain[:20] + lines + plain[20:]).shape == (120, 120, 3)
+    assert without_metadata(plain[:20] + lines + plain[20:]) == plain
     thumbnail = b"\x01\x01" + b"red"
     with_thumbnail = plain[:2] + b"\xff\xe0\x00\x13" + plain[6:18] + thumbnail + plain[20:]
     assert array(with_thumbnail).shape == (120, 120, 3)
