@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compare.gates import GateResult, State, Unit
-from compare.phrases import Phrase, joined, plain, say
+from compare.phrases import Phrase, joined, plain, plural, say
 from compare.policy import Policy
 from compare.state import RouteState
 from compare.tally import Tally
@@ -290,8 +290,8 @@ def _remarks(coverage: Coverage, data: Tally, policy: Policy, *, lacking: bool) 
         said.append(KEPT[policy.bodies])
     if data.both_refused:
         statuses = joined(", ", (say("{n:,} with {status}", n=n, status=s) for s, n in data.refused.most_common(3)))
-        both = data.both_refused
-        said.append(say("{n:,} pairs that both sides refused are no evidence ({statuses})", n=both, statuses=statuses))
+        refused = plural(data.both_refused, "pair")
+        said.append(say("no evidence, as both sides refused: {pairs} ({statuses})", pairs=refused, statuses=statuses))
     return said
 
 

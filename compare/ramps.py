@@ -82,6 +82,10 @@ class Ramps:
         self._book, self._results, self._writer = book, results, writer
         self._situation, self._now, self._states, self._journal = situation, now, states, journal
 
+    def routes(self) -> tuple[str, ...]:
+        """Return the routes of the config, in its order."""
+        return tuple(self._situation()[1])
+
     def state(self, route: str) -> RampState:
         """Return where a route's ramp is. Raises ``RampRefused`` where there is no such route."""
         _, plan = self._known(route)

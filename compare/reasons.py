@@ -41,6 +41,8 @@ _PHRASES = {
     "language": mark("{candidate} answers in another script in {pairs:,} of {of:,} pairs"),
     "length": mark("{candidate} answers with less than half or more than double the text in {pairs:,} of {of:,} pairs"),
 }
+_ASKED_TWICE = 5
+"""Control calls from which on it is told at which paths the baseline mostly differs from itself."""
 _OTHER = mark("{candidate} differs in {pairs:,} of {of:,} pairs, for example: {example}")
 
 
@@ -178,6 +180,13 @@ def what_would_change(known: Evidence, *, rejected: bool, promoted: bool) -> Ite
         else:
             more = plural(gate.more, "more pair")
             yield say("{gate}: about {pairs}; {ends} now, {allowed} allowed.", pairs=more, **values)
+    restless = [path.path or "$" for path in known.paths if 2 * path.noise > path.controls >= _ASKED_TWICE]
+    if restless:
+        yield say(
+            "{baseline} itself answers differently when asked twice, at {paths}: what means nothing belongs into "
+            "compare.ignore.",
+            baseline=known.policy.baseline, paths=joined(", ", restless[:3]),
+        )  # fmt: skip
     coverage = known.gates[0]
     if coverage.state is not State.PASS:
         yield say("{gate} is not enough: {note}.", gate=_gate(coverage), note=coverage.note)

@@ -193,7 +193,7 @@ def dashboard(
     with faults_as_usage():
         from crossfade.dashboard import serve_dashboard
 
-        serve_dashboard(config, host, port, os.environ, notice, gateway or [])
+        serve_dashboard(config, host, port, os.environ, typer.echo, notice, gateway or [])
 
 
 @app.command()

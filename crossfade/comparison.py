@@ -58,6 +58,11 @@ class Outputs:
     junit: Path | None = None
     static: bool = False
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Those that were asked for."""
+        return tuple(path for path in (self.html, self.json, self.markdown, self.junit) if path is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class Looking:
@@ -91,7 +96,10 @@ def compare_routes(config: Path, routes: Sequence[str], outputs: Outputs, lookin
 
     Raises ``ValueError`` for a config or a route name that cannot be used.
     """
-    results = judge(load_config(config, secrets=False), routes, outputs, Console(), looking=looking or Looking())
+    console = Console()
+    results = judge(load_config(config, secrets=False), routes, outputs, console, looking=looking or Looking())
+    for path in outputs.files:
+        console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
     return exit_code([result.verdict for result in results])
 
 
@@ -107,7 +115,11 @@ def judge(
     """Run the comparison job over the chosen routes (all when none is named) with a progress bar.
 
     One process measures for each core that may be used, at most eight, where ``looking`` does not say how many.
+    Folders of the files that are missing are made. Raises ``ConfigError``: for a file that cannot be written before
+    anything is measured.
     """
+    for path in outputs.files:
+        _touch(path)
     reader = open_reader(config)
     try:
         chosen = _choose(policies(config), routes, reader)
@@ -240,9 +252,20 @@ class _Rate(ProgressColumn):
         return Text(f"{task.speed:,.0f} pairs/s" if task.speed else "", style="dim")
 
 
+def _touch(path: Path) -> None:
+    """Make a file that its owner alone may read: reports hold thumbnails of people's pictures."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder: name a file in it, such as {path / 'report.html'}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        path.chmod(0o600)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error
+
+
 def _write(path: Path, text: str) -> None:
-    """Write a file that its owner alone may read: reports hold thumbnails of people's pictures."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch(mode=0o600)
-    path.chmod(0o600)
-    path.write_text(text, encoding="utf-8")
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from error

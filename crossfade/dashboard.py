@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from compare.dashboard import server
@@ -42,10 +42,16 @@ def dashboard_access(config: Config, environ: Mapping[str, str]) -> Access:
 
 
 def serve_dashboard(
-    path: Path, host: str, port: int, environ: Mapping[str, str], notice: str = "", gateways: Sequence[str] = ()
+    path: Path,
+    host: str,
+    port: int,
+    environ: Mapping[str, str],
+    tell: Callable[[str], None],
+    notice: str = "",
+    gateways: Sequence[str] = (),
 ) -> None:
-    """Serve the dashboard until a signal ends it. Raises ``ValueError`` beyond loopback when nobody has to be
-    known."""
+    """Tell its address and serve the dashboard until a signal ends it. Raises ``ValueError`` beyond loopback when
+    nobody has to be known, and where the address cannot be listened on."""
     config = load_config(path, secrets=False)
     reader = open_reader(config)
     with gateway_client(config) as client:
@@ -61,7 +67,7 @@ def serve_dashboard(
             audit=lambda line: append_line(Path(config.audit), line),
             case=lambda exchange_id: zipped(pair_case(reader, config, exchange_id)[0]),
         )
-        server.serve(app, host, port)
+        server.serve(app, host, port, tell)
 
 
 def _serving(path: Path) -> Mapping[str, Mapping[str, float]]:

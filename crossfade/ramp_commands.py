@@ -83,15 +83,22 @@ def abort(route: RouteArgument, config: ConfigOption = DEFAULT_CONFIG, configmap
 
 
 @ramp_app.command()
-def status(route: RouteArgument, config: ConfigOption = DEFAULT_CONFIG, configmap: ConfigMapOption = None) -> None:
+def status(
+    route: Annotated[str | None, typer.Argument(help="The route's name; all of them if left out.")] = None,
+    config: ConfigOption = DEFAULT_CONFIG,
+    configmap: ConfigMapOption = None,
+) -> None:
     """Say where the ramp is, what it waits for, and who or what made each move."""
     with faults_as_usage():
         from rich.console import Console
 
         from crossfade.ramp_view import render_state
 
-        state = _ramps(config, configmap).state(route)
-    Console().print(render_state(state))
+        ramps = _ramps(config, configmap)
+        states = [ramps.state(name) for name in ([route] if route else ramps.routes())]
+    console = Console()
+    for state in states:
+        console.print(render_state(state))
 
 
 @ramp_app.command()

@@ -23,6 +23,7 @@ from gateway.mirror_servers import MirrorServers
 from gateway.mirroring import MIRROR_DRAIN_S, configure, open_memory
 from gateway.settings import Settings
 from gateway.tasks import keep_running
+from shadow.errors import StoreError
 from shadow.mirror import SAVE_GRACE_S, Mirror
 from shadow.store.store import Store
 from shadow.stream import Stream
@@ -37,7 +38,8 @@ def work(config: Path, claim_after_s: float | None, metrics: str | None = None) 
     """Work until SIGTERM or SIGINT, then finish what is under way; return how many exchanges were stored. ``metrics``
     is where the pages are (``worker_page.parse_address``).
 
-    Raises ``ValueError`` when the config cannot be used or has no stream, or nothing can listen there.
+    Raises ``ValueError`` when the config cannot be used or has no stream, the store cannot be opened, or nothing can
+    listen there.
     """
     settings = gateway_settings(load_checked(config, os.environ))
     if settings.stream is None:
@@ -79,7 +81,10 @@ async def _build(
     assert settings.store_url is not None
     assert settings.bodies_dir is not None
     limits, rule, rng = settings.mirror, settings.stream, random.SystemRandom()
-    store = Store.open(settings.store_url, settings.bodies_dir, settings.keep_bodies_days, key=settings.store_key)
+    try:
+        store = Store.open(settings.store_url, settings.bodies_dir, settings.keep_bodies_days, key=settings.store_key)
+    except StoreError as error:
+        raise ValueError(f"the store cannot be opened: {error}") from error
     stack.push_async_callback(store.aclose)
     stream = Stream(rule.url, max_length=rule.max_length, max_bytes=rule.max_bytes)
     stack.push_async_callback(stream.aclose)

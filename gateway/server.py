@@ -59,7 +59,8 @@ def serve(source: SettingsSource, host: str, port: int, *, workers: int = 1) -> 
     try:
         listeners = _listen(host, port, workers)
     except OSError as error:
-        _log.error("cannot listen on %s port %d: %s", host, port, error.strerror or error)
+        why = (error.strerror or str(error)).partition(" (")[0]  # the socket module's remark repeats the address
+        _log.error("cannot listen on %s port %d: %s. Another place is named by gateway.listen", host, port, why)
         return 1
     if workers == 1:
         return min(1, _run_worker(source, listeners[0], Place()))
@@ -175,6 +176,9 @@ async def _serve(source: SettingsSource, listener: socket.socket, place: Place, 
                 renewal = asyncio.create_task(certificate.run(), name="certificate")
                 stack.callback(renewal.cancel)
             settle_interpreter()
+            scheme, (host, port) = "http" if tls is None else "https", listener.getsockname()[:2]
+            name = f"[{host}]" if ":" in host else host
+            _log.info("serving at %s://%s:%d, the account of every request at /-/status", scheme, name, port)
             await server.serve(sockets=[listener])
     finally:
         listener.close()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+
 import uvicorn
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
@@ -29,11 +33,25 @@ def guard(app: Starlette, host: str) -> ASGIApp:
     return SafeHeaders(KnownHosts(app, sorted(hosts), refuse_host))
 
 
-def serve(app: Starlette, host: str, port: int) -> None:
-    """Run until interrupted. Raises ``ValueError`` where ``guard`` does."""
+def serve(app: Starlette, host: str, port: int, tell: Callable[[str], None]) -> None:
+    """Tell the address and run until interrupted. Raises ``ValueError`` where ``guard`` does, and where the address
+    cannot be listened on."""
     # proxy_headers off: who the peer is decides whom to believe, so nobody else may say it.
-    address, guarded = host.strip("[]"), guard(app, host)
-    uvicorn.run(
-        guarded, host=address, port=port, log_level="warning", server_header=False, proxy_headers=False,
+    config = uvicorn.Config(
+        guard(app, host), log_level="warning", server_header=False, proxy_headers=False,
         timeout_graceful_shutdown=1,  # pages that are kept live never end by themselves
     )  # fmt: skip
+    address = host.strip("[]")
+    with _listen(address, port) as listener, suppress(KeyboardInterrupt):
+        name = f"[{address}]" if ":" in address else address
+        tell(f"dashboard at http://{name}:{listener.getsockname()[1]}")
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        return socket.create_server(place[:2], family=family)
+    except OSError as error:
+        why = (error.strerror or str(error)).partition(" (")[0]  # the socket module's remark repeats the address
+        raise ValueError(f"cannot listen on {host} port {port}: {why}. Name another place with --port") from error

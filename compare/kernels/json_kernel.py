@@ -30,6 +30,7 @@ from compare.phrases import Phrase, joined, mark, plain, say
 from compare.policy import ImageBands, JsonRule, Policy, RuleName
 
 _KEPT = 10
+_TOLD = 2
 _MOST_MATCHED = 100
 _MOST_PICTURES = 16
 _SCHEMA_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]{0,63}")
@@ -163,12 +164,11 @@ def _judgement(walk: _Walk, old: Document, new: Document) -> Judgement:
     if total == 0:
         same = walk.ignored == 0 and walk.tolerated == 0
         return Judgement(OutputClass.IDENTICAL if same else OutputClass.EQUIVALENT, numbers, note=note)
-    paths = joined(", ", (_path(path) for path, _ in walk.differences.most_common(3)))
     words = say("one value differs, at {told}", told=walk.kept[0])
     if total > 1:
-        words = say("{n} values differ, at {paths}: {told}", n=total, paths=paths, told=joined("; ", walk.kept[:3]))
-    if total > len(walk.kept):
-        words = say("{values} and {n} more", values=words, n=total - len(walk.kept))
+        words = say("{n} values differ: {told}", n=total, told=joined("; ", walk.kept[:_TOLD]))
+    if total > _TOLD:
+        words = say("{values} and {n} more", values=words, n=total - _TOLD)
     found = Diagnosis("json_values", words)
     if type(old.value) is not type(new.value) and isinstance(old.value, (dict, list)) | isinstance(
         new.value, (dict, list)

@@ -46,7 +46,7 @@ def test_two_dead_endpoints_promote_nothing(statuses: tuple[int, int]) -> None:
     assert found.pairs == 0
     assert found.gate("G1").n == 0
     assert all(gate.state is State.NODATA for gate in found.gates)
-    assert "850 pairs that both sides refused" in found.reason
+    assert "both sides refused: 850 pairs" in found.reason
     assert str(statuses[0]) in found.reason
 
 

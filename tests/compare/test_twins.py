@@ -169,6 +169,7 @@ def test_json_paths_are_counted_beside_the_control_calls() -> None:
         ("id", 40, 40, 20, 20),
         ("score", 10, 40, 0, 20),
     ]
+    assert any("cloud itself answers differently when asked twice, at id:" in change for change in verdict.changes)
     assert verdict_from_json(verdict.to_json()) == verdict
     found = RouteResult(rules, verdict, fold(measurements, rules).tally, measurements)
     html = render_report([found], None, generated_at=NOW)

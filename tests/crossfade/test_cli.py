@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import resource
+import socket
 import statistics
 import subprocess
 import sys
@@ -159,9 +160,46 @@ def test_compare_on_an_empty_store_is_a_hold(config: Path) -> None:
     for flag, path in files.items():
         assert "remove-background" in path.read_text(), flag
         assert path.stat().st_mode & 0o077 == 0, "reports are for their owner alone"
+        assert f"wrote {path}" in output
     code, output = run("compare", "--config", str(config), "--route", "nope")
     assert code == 2
     assert "there is no route nope" in output
+
+
+@pytest.mark.parametrize("flag", ["--html", "--json", "--md", "--junit"])
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(config: Path, flag: str) -> None:
+    code, output = run("compare", "--config", str(config), flag, str(config.parent))
+    assert code == 2
+    assert f"{config.parent} is a folder: name a file in it" in output
+    code, output = run("compare", "--config", str(config), flag, str(config / "report.html"))
+    assert code == 2
+    assert f"{config / 'report.html'} cannot be written: " in output
+    assert "hold" not in output
+
+
+def test_a_port_that_is_taken_is_told(config: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        code, output = run("dashboard", "--config", str(config), "--port", port)
+    assert code == 2
+    assert f"cannot listen on 127.0.0.1 port {port}: Address already in use. Name another place with --port" in output
+
+
+def test_a_worker_without_the_stores_key_says_what_to_do(config: Path) -> None:
+    assert run("compare", "--config", str(config))[0] == 10
+    (key,) = config.parent.rglob("*.key")
+    key.unlink()
+    config.write_text(config.read_text() + 'mirror: {transport: "redis://127.0.0.1:1/0"}\n')
+    code, output = run("shadow", "work", "--config", str(config))
+    assert code == 2
+    assert "crossfade: the store cannot be opened: the master key" in output
+
+
+def test_the_status_of_ramps_is_that_of_every_route_unless_one_is_named(config: Path) -> None:
+    code, output = run("ramp", "status", "--config", str(config))
+    assert code == 0
+    assert "remove-background: no ramp yet" in output
+    assert run("ramp", "status", "remove-background", "--config", str(config)) == (0, output)
 
 
 def test_a_dashboard_beyond_loopback_demands_a_token(config: Path) -> None:

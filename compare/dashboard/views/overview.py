@@ -268,7 +268,7 @@ def next_step(state: RouteState) -> Next:
     if verdict.decision is Decision.PROMOTE:
         return _move(state, verdict)
     wrong = [gate.id for gate in verdict.gates if gate.rejects] or failing_gates(verdict)
-    return _look(state.route, verdict, wrong) if wrong else _wait(state.route, verdict)
+    return _look(state.route, verdict, wrong) if wrong else _wait(state, verdict)
 
 
 def _first_step(state: RouteState) -> Next:
@@ -290,12 +290,15 @@ def _look(route: str, verdict: Verdict, gates: Sequence[str]) -> Next:
     return Next(say("Look at the latencies"), f"{page_of(route)}#latency")
 
 
-def _wait(route: str, verdict: Verdict) -> Next:
+def _wait(state: RouteState, verdict: Verdict) -> Next:
     more = verdict.more_pairs
     if not more:
-        return Next(say("See which gates are open"), f"{page_of(route)}#gates")
+        return Next(say("See which gates are open"), f"{page_of(state.route)}#gates")
     lasting = time_for(verdict, more)
     pairs = plural(more, "more pair")
+    if state.policy is not None and _seconds_for(verdict, more) < state.policy.min_span_s - _span_s(verdict):
+        span = duration(state.policy.min_span_s)
+        return Next(say("Wait for about {pairs}, and until {span} of traffic are observed", pairs=pairs, span=span))
     if not lasting:
         return Next(say("Wait for about {pairs}", pairs=pairs))
     return Next(say("Wait for about {pairs}, {lasting} at this traffic", pairs=pairs, lasting=lasting))
@@ -308,11 +311,19 @@ def page_of(route: str) -> str:
 
 def time_for(verdict: Verdict, pairs: int) -> str:
     """Return how long so many pairs take at the traffic of the epoch, empty when it is not known."""
+    seconds = _seconds_for(verdict, pairs)
+    return say("about {lasting}", lasting=duration(seconds)) if seconds > 0 else ""
+
+
+def _seconds_for(verdict: Verdict, pairs: int) -> float:
+    return pairs * _span_s(verdict) / max(1, verdict.pairs - 1)
+
+
+def _span_s(verdict: Verdict) -> float:
+    """Return how long the pairs of the epoch span, 0 where that is not known."""
     if verdict.first_at is None or verdict.last_at is None or verdict.pairs < 2:
-        return ""
-    span_s = (verdict.last_at - verdict.first_at).total_seconds()
-    lasting = duration(pairs * span_s / max(1, verdict.pairs - 1))
-    return say("about {lasting}", lasting=lasting) if span_s > 0 else ""
+        return 0.0
+    return (verdict.last_at - verdict.first_at).total_seconds()
 
 
 def _move(state: RouteState, verdict: Verdict) -> Next:

@@ -350,7 +350,7 @@ def test_the_login_form_sets_a_strict_cookie_and_leads_back(reader: Reader) -> N
 def test_beyond_loopback_it_refuses_to_start_without_a_token(reader: Reader, host: str, token: str | None) -> None:
     app = create_app(reader, Results(reader.engine), POLICIES, access=Access.by_token(token))
     with pytest.raises(ValueError, match="CROSSFADE_DASHBOARD_TOKEN"):
-        serve(app, host, 0)
+        serve(app, host, 0, print)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -100,6 +100,21 @@ def test_each_route_has_one_next_thing_to_do(
 ) -> None:
     step = next_step(state(found, percent))
     assert (step.text, step.command) == (text, command)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "text"),
+    [
+        (1, "Wait for about 100 more pairs, and until 24 hours of traffic are observed"),
+        (23 * 60, "Wait for about 100 more pairs, about 23 hours at this traffic"),
+    ],
+)
+def test_a_wait_lasts_until_there_are_pairs_enough_and_the_span_is_observed(minutes: int, text: str) -> None:
+    found = verdict(Decision.HOLD)
+    gates = tuple(replace(g, state=State.OPEN, n=0, settle=100) if g.id == "G5" else g for g in found.gates)
+    first_at = NOW - timedelta(minutes=minutes)
+    found = replace(found, gates=gates, pairs=101, first_at=first_at, last_at=NOW)
+    assert next_step(state(found)).text == text
 
 
 def test_a_hold_without_a_failing_gate_says_how_it_looks_so_far() -> None:
