@@ -1,7 +1,7 @@
 """Run the real gateway for minutes under clients of which many vanish, and see whether memory and sockets stay flat.
 
-    python benchmarks/soak.py --minutes 10 --rate 300
-    python benchmarks/soak.py --quick                   # 20 seconds, to see that it works
+    python -m benchmarks.soak --minutes 10 --rate 300
+    python -m benchmarks.soak --quick                   # 20 seconds, to see that it works
 
 A cloud and an on-prem backend run in a process of their own, `crossfade gateway` in another, with mirroring and the
 store on. Requests start at a fixed rate whatever becomes of the earlier ones. One in eight clients resets its
@@ -50,7 +50,6 @@ SAMPLE_S = 5.0
 MAX_OPEN = 2000
 UPLOAD = b"u" * 100_000
 CHUNK = b"4000\r\n" + b"s" * 0x4000 + b"\r\n"
-STREAM_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 VANISHING = ("vanish in upload", "vanish in wait", "vanish in answer")
 KINDS = [*VANISHING, *["quick"] * 15, *["upload"] * 4, *["stream"] * 2]
 JSON = json.dumps({"label": "cat", "scores": [0.9, 0.1] * 40}).encode()

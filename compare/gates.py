@@ -235,10 +235,10 @@ def _one_sided(events: int, trials: int, rate: Floats | float, policy: Policy) -
     return floored
 
 
-def _difference_settles(counts: Counts, policy: Policy, limit: float = 500.0) -> int | None:
+def _difference_settles(counts: Counts, policy: Policy) -> int | None:
     """Return at how many pairs the difference is decided if both rates and the share of control calls stay as they
     are."""
-    growth, t_opt = np.geomspace(1, limit, 400), policy.rate_t_opt(policy.margins.outputs)
+    growth, t_opt = np.geomspace(1, 500, 400), policy.rate_t_opt(policy.margins.outputs)
     (raw_low, raw_high), (floor_low, floor_high) = (
         rate_interval_arrays(growth * counts[at], growth * counts[at + 1], t_opt, policy.alpha / 2) for at in (0, 2)
     )

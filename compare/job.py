@@ -227,9 +227,7 @@ def _measure_new(
     return done, faults
 
 
-def measure_some(
-    reader: StoreReader, results: Results, policy: Policy, limit: int, *, measure: Measure = measure_safely
-) -> int:
+def measure_some(reader: StoreReader, results: Results, policy: Policy, limit: int) -> int:
     """Measure at most ``limit`` new exchanges of a route in this process; return how many.
 
     For whoever looks often and must not be kept long (a ramp); ``run`` goes on from there, and the other way round.
@@ -237,7 +235,7 @@ def measure_some(
     key = measurement_key(policy)
     cursor = _first_cursor(results, policy, key)
     batch = reader.exchanges(route=policy.route, after_sequence=cursor, limit=limit)
-    measured = [measure(_with_bodies(exchange, reader, policy), policy) for exchange in batch]
+    measured = [measure_one(exchange, reader, policy) for exchange in batch]
     results.add(key, measured)
     _drop_matches(reader, policy, measured)
     return len(batch)

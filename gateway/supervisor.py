@@ -54,11 +54,8 @@ class Supervisor:
     """Runs ``work`` once per listener. ``run`` may be called once, from the main thread of a process that has no
     other."""
 
-    def __init__(
-        self, work: Work, listeners: Sequence[socket.socket], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, work: Work, listeners: Sequence[socket.socket]) -> None:
         self._work = work
-        self._clock = clock
         self._slots = [_Slot(number, listener) for number, listener in enumerate(listeners)]
         self._alive_end, self._held_end = os.pipe()
         self._usual_mask: set[int] = set()
@@ -83,11 +80,11 @@ class Supervisor:
         if self._stop_by_s is not None:
             return
         for slot in self._slots:
-            if slot.pid is None and self._clock() >= slot.due_s:
+            if slot.pid is None and time.monotonic() >= slot.due_s:
                 self._start(slot)
 
     def _start(self, slot: _Slot) -> None:
-        slot.born_s = self._clock()
+        slot.born_s = time.monotonic()
         slot.starts += 1
         pid = os.fork()
         if pid == 0:
@@ -120,17 +117,17 @@ class Supervisor:
             else:
                 self._kill()
         self._bury()
-        if self._stop_by_s is not None and self._clock() >= self._stop_by_s:
+        if self._stop_by_s is not None and time.monotonic() >= self._stop_by_s:
             self._kill()
 
     def _patience_s(self) -> float:
         times = [slot.due_s for slot in self._slots if slot.pid is None and self._stop_by_s is None]
         if self._stop_by_s is not None:
             times.append(self._stop_by_s)
-        return max(0.0, min([5.0, *(when - self._clock() for when in times)]))
+        return max(0.0, min([5.0, *(when - time.monotonic() for when in times)]))
 
     def _stop(self) -> None:
-        self._stop_by_s = self._clock() + KILL_AFTER_S
+        self._stop_by_s = time.monotonic() + KILL_AFTER_S
         for slot in self._slots:
             slot.listener.close()
         self._pass_on(signal.SIGTERM)
@@ -156,7 +153,7 @@ class Supervisor:
             self._code = 1
             self._stop()
         else:
-            is_short = self._clock() - slot.born_s < LONG_LIFE_S
+            is_short = time.monotonic() - slot.born_s < LONG_LIFE_S
             slot.short_lives = slot.short_lives + 1 if is_short else 0
-            slot.due_s = self._clock() + restart_wait_s(slot.short_lives)
+            slot.due_s = time.monotonic() + restart_wait_s(slot.short_lives)
             _log.error("worker %d ended with %d and is started again", slot.number, code)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-DEFAULT_MODELS_DIR = Path("models")
 _CHUNK_BYTES = 1 << 20
 
 

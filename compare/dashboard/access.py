@@ -59,11 +59,6 @@ class Access:
     reviewers: frozenset[str] = frozenset()
     operators: frozenset[str] = frozenset()
 
-    @classmethod
-    def by_token(cls, token: str | None) -> Access:
-        """Return the access of one token that opens everything."""
-        return cls({Role.OPERATOR: token} if token else {})
-
     @property
     def demanded(self) -> bool:
         """Whether a visitor has to be somebody."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.ndimage import label
 
-from compare.kernels.image import Pictures, decode_both, sizes_or_equality
+from compare.kernels.image import Pictures, decode_to_compare
 from compare.kernels.matting import edge_scores
 from compare.kernels.pixels import Picture, Pixels
 from compare.kernels.probes import diagnose
@@ -30,12 +30,9 @@ def judge_cutout(
     baseline: bytes, candidate: bytes, bands: ImageBands, request_orientation: int | None = None
 ) -> Judgement:
     """Compare two encoded cut-outs. A cut-out without alpha is broken: nothing was cut out."""
-    pictures = decode_both(baseline, candidate, bands, request_orientation)
+    pictures = decode_to_compare(baseline, candidate, bands, request_orientation)
     if isinstance(pictures, Judgement):
         return pictures
-    early = sizes_or_equality(pictures)
-    if early is not None:
-        return early
     if pictures.baseline.has_alpha != pictures.candidate.has_alpha:
         found = diagnose(pictures.baseline, pictures.candidate, request_orientation)
         critical = Critical.BROKEN_SCHEMA if pictures.baseline.has_alpha else None

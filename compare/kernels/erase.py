@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from compare.kernels.image import Pictures, compare_pictures, decode_both, sizes_or_equality
+from compare.kernels.image import Pictures, compare_pictures, decode_to_compare
 from compare.kernels.pixels import Picture, Pixels, decode
 from compare.kernels.scores import WINDOW, score
 from compare.measurement import Diagnosis, Judgement, OutputClass
@@ -25,18 +25,12 @@ def judge_erase(
     mask: bytes | None, baseline: bytes, candidate: bytes, bands: ImageBands, request_orientation: int | None = None
 ) -> Judgement:
     """Compare two answers; without a usable mask the whole pictures are compared, and the note says so."""
-    pictures = decode_both(baseline, candidate, bands, request_orientation)
+    pictures = decode_to_compare(baseline, candidate, bands, request_orientation)
     if isinstance(pictures, Judgement):
         return pictures
-    early = sizes_or_equality(pictures)
-    if early is not None:
-        return early
     area = read_mask(mask, pictures.baseline.size, bands.max_pixels)
     if area is None:
-        plain = compare_pictures(pictures, bands)
-        return Judgement(
-            plain.output_class, plain.numbers, plain.diagnoses, plain.critical, say("no usable mask in the request")
-        )
+        return replace(compare_pictures(pictures, bands), note=say("no usable mask in the request"))
     return _compare_around(area, pictures, bands)
 
 

@@ -6,14 +6,14 @@ Regions are found in the pixels, not in anything a backend says about itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import binary_dilation, find_objects, label, laplace, uniform_filter
 from scipy.optimize import linear_sum_assignment
 
-from compare.kernels.image import Pictures, compare_pictures, decode_both, sizes_or_equality
+from compare.kernels.image import Pictures, compare_pictures, decode_to_compare
 from compare.kernels.pixels import Picture, Pixels, decode
 from compare.kernels.scores import error_map
 from compare.measurement import Critical, Diagnosis, Judgement, Number, OutputClass
@@ -65,18 +65,12 @@ def judge_face_blur(
 ) -> Judgement:
     """Compare two answers to the picture ``source``; without it only the pictures are compared, and the note says
     so."""
-    pictures = decode_both(baseline, candidate, bands, request_orientation)
+    pictures = decode_to_compare(baseline, candidate, bands, request_orientation)
     if isinstance(pictures, Judgement):
         return pictures
-    early = sizes_or_equality(pictures)
-    if early is not None:
-        return early
     original = decode(source, bands.max_pixels) if source else None
     if not isinstance(original, Picture) or original.size != pictures.baseline.size:
-        plain = compare_pictures(pictures, bands)
-        return Judgement(
-            plain.output_class, plain.numbers, plain.diagnoses, plain.critical, say("no input to find faces with")
-        )
+        return replace(compare_pictures(pictures, bands), note=say("no input to find faces with"))
     return _compare_regions(original, pictures, bands)
 
 

@@ -33,7 +33,15 @@ class Pictures:
     request_orientation: int | None = None
 
 
-def decode_both(
+def decode_to_compare(
+    baseline: bytes, candidate: bytes, bands: ImageBands, request_orientation: int | None
+) -> Pictures | Judgement:
+    """Return two pictures of one size that are not equal, or the judgement that is clear without looking closer."""
+    pictures = _decode_both(baseline, candidate, bands, request_orientation)
+    return pictures if isinstance(pictures, Judgement) else _sizes_or_equality(pictures) or pictures
+
+
+def _decode_both(
     baseline: bytes, candidate: bytes, bands: ImageBands, request_orientation: int | None
 ) -> Pictures | Judgement:
     """Return both pictures, or the judgement on what is none. A picture beyond the cap cannot be judged."""
@@ -66,7 +74,7 @@ def judge_image(
     request_orientation: int | None = None,
 ) -> Judgement:
     """Compare two encoded pictures."""
-    pictures = decode_both(baseline, candidate, bands, request_orientation)
+    pictures = _decode_both(baseline, candidate, bands, request_orientation)
     if isinstance(pictures, Judgement):
         return pictures
     band: BandName | None = "restore" if restore else None
@@ -132,7 +140,7 @@ def _damaged_frame(old: Picture | Undecodable, new: Picture | Undecodable, numbe
 
 def compare_pictures(pictures: Pictures, bands: ImageBands, band: BandName | None = None) -> Judgement:
     """Compare two decoded pictures; without a ``band`` it follows from the formats."""
-    early = sizes_or_equality(pictures)
+    early = _sizes_or_equality(pictures)
     if early is not None:
         return early
     a, b = same_channels(pictures.baseline, pictures.candidate)
@@ -179,7 +187,7 @@ def _explain(pictures: Pictures, scores: Scores) -> tuple[Diagnosis, ...]:
     return (Diagnosis("local", say(source, x=x, y=y, levels=levels)),)
 
 
-def sizes_or_equality(pictures: Pictures) -> Judgement | None:
+def _sizes_or_equality(pictures: Pictures) -> Judgement | None:
     """Return the judgement when sizes differ or all decoded values are equal, else ``None``."""
     old, new = pictures.baseline, pictures.candidate
     if old.size != new.size:

@@ -155,7 +155,8 @@ def _shift(baseline: Picture, candidate: Picture) -> Iterator[Diagnosis]:
         yield Diagnosis("shifted", say("the candidate's picture is shifted by ({x}, {y}) pixels", x=-dx, y=-dy))
 
 
-def _middle(picture: Picture, side: int = 512) -> Sample:
+def _middle(picture: Picture) -> Sample:
+    side = 512
     width, height = picture.size
     left, top = max(0, (width - side) // 2), max(0, (height - side) // 2)
     middle = picture.rgb[top : top + side, left : left + side].astype(np.float32)

@@ -8,9 +8,8 @@ _A = 0.85
 _C_AT_FIVE_PERCENT = 8.1227
 
 
-def ecdf_band(trials: int, minimum: int, c: float = _C_AT_FIVE_PERCENT) -> float:
-    """Return the half width of the band that holds for all ``trials >= minimum`` at once (``c`` is for alpha =
-    0.05)."""
+def ecdf_band(trials: int, minimum: int) -> float:
+    """Return the half width of the band that holds for all ``trials >= minimum`` at once, at alpha = 0.05."""
     if trials < minimum or minimum < 1:
         return 1.0
-    return min(1.0, _A * math.sqrt((math.log1p(math.log(trials / minimum)) + c) / trials))
+    return min(1.0, _A * math.sqrt((math.log1p(math.log(trials / minimum)) + _C_AT_FIVE_PERCENT) / trials))

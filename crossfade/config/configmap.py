@@ -37,17 +37,17 @@ class ConfigMapToggle:
         self._url = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{quote(name, safe='')}"
 
     @classmethod
-    def in_cluster(cls, name: str, key: str, audit: Path, account: Path = ACCOUNT) -> ConfigMapToggle:
+    def in_cluster(cls, name: str, key: str, audit: Path) -> ConfigMapToggle:
         """Return the toggle of a ConfigMap in this pod's own namespace. Raises ``ConfigError`` outside of a cluster."""
         try:
             host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
-            namespace = (account / "namespace").read_text(encoding="utf-8").strip()
-            trusted = ssl.create_default_context(cafile=str(account / "ca.crt"))
+            namespace = (ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
+            trusted = ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))
         except (KeyError, OSError) as error:
             raise ConfigError(f"--configmap works in a pod with a service account only: {error} is missing") from error
         address = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
         client = httpx.Client(base_url=address, verify=trusted, timeout=TIMEOUT_S, trust_env=False)
-        return cls(client, account / "token", namespace, name, key, audit)
+        return cls(client, ACCOUNT / "token", namespace, name, key, audit)
 
     def percent(self, route: str) -> int:
         """Return what the candidate serves by the ConfigMap. Raises ``ConfigError``."""

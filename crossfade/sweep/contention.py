@@ -22,10 +22,14 @@ class Contention:
         return self.together.mean_s / self.alone.mean_s
 
 
-def shared_rates(per_second: dict[str, float], share: float = 0.6) -> dict[str, float]:
-    """Return a rate per function such that all at once use ``share`` of the machine, an equal part each.
+MIXED_SHARE = 0.6
+"""How much of the machine all functions together are given."""
+
+
+def shared_rates(per_second: dict[str, float]) -> dict[str, float]:
+    """Return a rate per function such that all at once use ``MIXED_SHARE`` of the machine, an equal part each.
 
     ``per_second`` is what each can do at most when it runs alone: at a rate r it uses ``r / per_second`` of the
     machine.
     """
-    return {name: share * most / len(per_second) for name, most in per_second.items()}
+    return {name: MIXED_SHARE * most / len(per_second) for name, most in per_second.items()}

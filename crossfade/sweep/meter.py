@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 from crossfade.sweep.gpu import GpuState, read_gpus
@@ -38,8 +37,8 @@ class Meter(Protocol):
 class ServerMeter:
     """Watches a process tree, its machine and, with ``nvidia_smi`` (a path), the GPUs."""
 
-    def __init__(self, pid: int, nvidia_smi: str | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._tree, self._nvidia_smi, self._clock = ProcessTree(pid), nvidia_smi, clock
+    def __init__(self, pid: int, nvidia_smi: str | None = None) -> None:
+        self._tree, self._nvidia_smi = ProcessTree(pid), nvidia_smi
         self._cores, self._limit_bytes = core_count(), memory_limit_bytes()
         self._watch: _Watch | None = None
 
@@ -48,14 +47,14 @@ class ServerMeter:
         if self._watch is not None:
             raise RuntimeError("a watch is running")
         self._watch = _Watch(self._tree, self._nvidia_smi)
-        self._began, self._spent, self._sent_s = self._clock(), self._tree.spent(), time.process_time()
+        self._began, self._spent, self._sent_s = time.perf_counter(), self._tree.spent(), time.process_time()
 
     def stop(self) -> Usage:
         """End the watch. Raises ``RuntimeError`` when none is running."""
         watch, self._watch = self._watch, None
         if watch is None:
             raise RuntimeError("no watch is running")
-        elapsed_s, spent = max(self._clock() - self._began, 1e-6), self._tree.spent()
+        elapsed_s, spent = max(time.perf_counter() - self._began, 1e-6), self._tree.spent()
         watch.end()
         return Usage(
             cpu=max(0.0, spent.tree_s - self._spent.tree_s) / elapsed_s,

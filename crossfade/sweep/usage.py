@@ -47,7 +47,3 @@ class Usage:
     def disturbed(self) -> bool:
         """Say whether strangers took cores that the server could have used: they worked, and none was left idle."""
         return self.strangers_cpu > STRANGERS and self.cores - self.machine_cpu < STRANGERS
-
-    @property
-    def memory_share(self) -> float:
-        return self.memory_bytes / self.memory_total_bytes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,9 +35,7 @@ class Opened:
     objects: Objects
 
 
-def open_parts(
-    place: Place, environ: Mapping[str, str] | None = None, *, lock_timeout_s: float = LOCK_TIMEOUT_S
-) -> Opened:
+def open_parts(place: Place, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Opened:
     """Open, and where needed create, migrate or take over the store at ``place``. Blocks.
 
     Raises ``StoreError``: ``SchemaTooNew``, or ``KeyUnusable`` when its key is missing or another one.
@@ -49,7 +46,7 @@ def open_parts(
 
     def master_key(may_create: bool) -> bytes:
         source = place.key or default_source(place.url)
-        return read_master_key(source, os.environ if environ is None else environ, may_create=may_create)
+        return read_master_key(source, os.environ, may_create=may_create)
 
     def take_over(vault: Vault, connection: Connection) -> None:
         adopt(vault, connection, objects, root)

@@ -27,7 +27,6 @@ from shadow.store.schema import body_keys
 
 DIGESTS = "digests"
 _NONCE_BYTES = 12
-_TAG_BYTES = 16
 
 
 def day_of(received_at_us: int) -> str:

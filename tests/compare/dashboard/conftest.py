@@ -38,6 +38,14 @@ class Site:
         return [each for each in self.exchanges if each.route == route]
 
 
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    """An empty store."""
+    reader = Reader.open(f"sqlite:///{tmp_path / 'store.db'}", tmp_path / "bodies")
+    yield reader
+    reader.close()
+
+
 @pytest.fixture(scope="package")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("dashboard")

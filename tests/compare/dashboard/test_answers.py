@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from compare.dashboard.access import Access
+from compare.dashboard.access import Access, Role
 from compare.dashboard.app import create_app
 from compare.dashboard.security import PAGE_POLICY
 from compare.dashboard.server import serve
@@ -33,14 +33,6 @@ PAGE = {"accept": "text/html"}
 def client(site: Site) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=site.url, headers=PAGE) as client:
         yield client
-
-
-@pytest.fixture
-def reader(tmp_path: Path) -> Iterator[Reader]:
-    """An empty store."""
-    reader = Reader.open(f"sqlite:///{tmp_path / 'store.db'}", tmp_path / "bodies")
-    yield reader
-    reader.close()
 
 
 def test_every_answer_carries_the_headers_that_keep_content_inert(client: httpx.Client, site: Site) -> None:
@@ -303,7 +295,7 @@ def test_a_store_that_cannot_be_read_is_a_trouble_and_not_a_fault(tmp_path: Path
 
 
 def test_beyond_loopback_nothing_is_shown_before_the_token(reader: Reader) -> None:
-    app = create_app(reader, Results(reader.engine), POLICIES, access=Access.by_token(TOKEN))
+    app = create_app(reader, Results(reader.engine), POLICIES, access=Access({Role.OPERATOR: TOKEN}))
     with running(app, "0.0.0.0") as url, httpx.Client(base_url=url, headers=PAGE) as client:
         for path in (
             "/",
@@ -325,7 +317,7 @@ def test_beyond_loopback_nothing_is_shown_before_the_token(reader: Reader) -> No
 
 
 def test_the_login_form_sets_a_strict_cookie_and_leads_back(reader: Reader) -> None:
-    app = create_app(reader, Results(reader.engine), POLICIES, access=Access.by_token(TOKEN))
+    app = create_app(reader, Results(reader.engine), POLICIES, access=Access({Role.OPERATOR: TOKEN}))
     with running(app, "0.0.0.0") as url, httpx.Client(base_url=url, headers=PAGE) as client:
         form = client.get("/routes/restore?show=failed")
         assert 'value="/routes/restore?show=failed"' in form.text
@@ -348,7 +340,9 @@ def test_the_login_form_sets_a_strict_cookie_and_leads_back(reader: Reader) -> N
 @pytest.mark.parametrize("token", [None, ""])
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "crossfade.example"])
 def test_beyond_loopback_it_refuses_to_start_without_a_token(reader: Reader, host: str, token: str | None) -> None:
-    app = create_app(reader, Results(reader.engine), POLICIES, access=Access.by_token(token))
+    app = create_app(
+        reader, Results(reader.engine), POLICIES, access=Access({} if token is None else {Role.OPERATOR: token})
+    )
     with pytest.raises(ValueError, match="CROSSFADE_DASHBOARD_TOKEN"):
         serve(app, host, 0, print)
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Dialog, Page
 
-from compare.dashboard.access import Access
+from compare.dashboard.access import Access, Role
 from compare.dashboard.app import create_app
 from compare.results import Results
 from tests.compare.dashboard.conftest import Site
@@ -220,7 +220,7 @@ def test_the_overview_refreshes_its_numbers_by_itself(browser: Browser, site: Si
 
 
 def test_the_token_opens_the_dashboard_in_a_browser(browser: Browser, site: Site) -> None:
-    access = Access.by_token("correct-horse-battery")
+    access = Access({Role.OPERATOR: "correct-horse-battery"})
     app = create_app(site.reader, Results(site.reader.engine), POLICIES, access=access)
     with running(app, "0.0.0.0") as url, watched(browser, 390) as (page, watch):
         page.goto(f"{url}/routes/restore?show=failed")

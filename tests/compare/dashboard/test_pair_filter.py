@@ -24,13 +24,6 @@ BROKEN = measured(31, OutputClass.BROKEN, codes=["undecodable"], failure=None)
 FAILED = measured(32, None, failure="timeout")
 
 
-@pytest.fixture
-def reader(tmp_path: Path) -> Iterator[Reader]:
-    reader = Reader.open(f"sqlite:///{tmp_path / 'store.db'}", tmp_path / "bodies")
-    yield reader
-    reader.close()
-
-
 def found(results: Results, chosen: PairFilter, limit: int = 24) -> tuple[list[str], int]:
     pairs, total = results.find("route", "key", chosen.wanted(), 0, limit)
     return [m.exchange_id for m in pairs], total
