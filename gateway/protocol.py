@@ -151,7 +151,9 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
         scope[GONE_KEY] = self.transport.is_closing
         scope[LEAVING_KEY] = self._guard.leaving
         if self.parser.should_upgrade():
-            self._bridged = is_handshake(scope["method"], self.headers) and self.takes_websocket(self.url)
+            # Not before all answers are given: whatever came next would be taken for one of them.
+            is_next = is_handshake(scope["method"], self.headers) and not self._is_answering()
+            self._bridged = is_next and self.takes_websocket(self.url)
             self._is_stopped = not self._bridged
         if self._bridged:
             return
