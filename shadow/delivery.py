@@ -30,11 +30,6 @@ class Delivery:
     lost: int = 0
     skipped: Mapping[SkipReason, int] = field(default_factory=_nothing_skipped)
 
-    @property
-    def under_way(self) -> int:
-        """Those that are neither recorded nor skipped nor lost yet."""
-        return self.handed_over - self.recorded - self.lost - sum(self.skipped.values())
-
 
 def believable(skipped: Mapping[SkipReason, int], room: int) -> Mapping[SkipReason, int]:
     """Return the skips, at most ``room`` of them: what one worker skipped, another who still had it may have stored."""

@@ -45,7 +45,6 @@ class Chat:
 
     choices: dict[int, Choice] = field(default_factory=dict)
     completion_tokens: int | None = None
-    prompt_tokens: int | None = None
     error: bool = False
     done: bool = False
     content_events: list[int] = field(default_factory=list)
@@ -92,10 +91,9 @@ def _take(chat: Chat, part: dict[str, Any], key: str) -> bool:
     chat.error |= bool(part.get("error"))
     usage = part.get("usage")
     if isinstance(usage, dict):
-        for name in ("completion_tokens", "prompt_tokens"):
-            count = usage.get(name)
-            if is_number(count) and 0 <= count < 10**12:
-                setattr(chat, name, int(count))
+        count = usage.get("completion_tokens")
+        if is_number(count) and 0 <= count < 10**12:
+            chat.completion_tokens = int(count)
     brought = False
     choices = part.get("choices")
     for item in choices if isinstance(choices, list) else ():

@@ -24,11 +24,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The events of a body. ``cut`` says that the body ends inside of an event; ``comments`` are keep-alives."""
+    """The events of a body. ``cut`` says that the body ends inside of an event."""
 
     events: tuple[Event, ...]
     cut: bool
-    comments: int = 0
 
 
 def read_stream(body: bytes) -> Stream | None:
@@ -40,16 +39,14 @@ def read_stream(body: bytes) -> Stream | None:
         if error.end < len(body):  # a character that is cut at the very end is a cut stream
             return None
     events: list[Event] = []
-    name, data, comments = "", list[str](), 0
+    name, data = "", list[str]()
     while (found := _LINE.search(body, start)) is not None:
         line = body[start : found.start()].decode("utf-8", "replace")
         start = found.end()
         if line:
             field, _, value = line.partition(":")
             value = value.removeprefix(" ")
-            if not field:
-                comments += 1
-            elif field == "data":
+            if field == "data":
                 data.append(value)
             elif field == "event":
                 name = value
@@ -59,4 +56,4 @@ def read_stream(body: bytes) -> Stream | None:
                 return None
             events.append(Event(name or "message", "\n".join(data), start))
         name, data = "", []
-    return Stream(tuple(events), bool(data) or start < len(body), comments)
+    return Stream(tuple(events), bool(data) or start < len(body))

@@ -57,7 +57,6 @@ def test_events_are_read_as_a_browser_reads_them() -> None:
     assert found is not None
     assert [(e.name, e.data) for e in found.events] == [("note", "one\ntwo"), ("message", "three")]
     assert found.cut
-    assert found.comments == 1
     assert read_stream(b"data: \xff\xfe\n\ndata: x\n\n") is None
 
 
