@@ -41,14 +41,16 @@ _PROBES = (b"\x2a" * 64, b"\xd5" * 64)
 _ORIENTATION = 0x0112
 _Segment = tuple[int, int, int]
 _MOST_SEGMENTS = 10_000
+_MOST_SCANS = 100
+"""Encoders make some ten. Each one passes over the whole picture, and may take no more than 20 bytes of the file."""
 
 
 def _segments(data: bytes) -> Iterator[_Segment]:
     """Yield marker, begin and end of every segment from the first to the end marker, entropy-coded data with its scan.
     A file without an end marker just stops; a segment that is cut ends beyond it. Raises ``ValueError`` when there are
-    absurdly many.
+    absurdly many, or so many scans that decoding them would take minutes.
     """
-    position = 0
+    position = scans = 0
     for _ in range(_MOST_SEGMENTS):
         found = _MARKER.search(data, position)
         if found is None:
@@ -57,6 +59,9 @@ def _segments(data: bytes) -> Iterator[_Segment]:
         length = 0 if marker in (_START, _END) else int.from_bytes(data[found.end() : found.end() + 2], "big")
         position = found.end() + length
         if marker == _SCAN:
+            scans += 1
+            if scans > _MOST_SCANS:
+                raise ValueError(f"it has more than {_MOST_SCANS} scans")
             following = _MARKER.search(data, position)
             position = max(position, len(data)) if following is None else following.start()
         yield marker, found.start(), position

@@ -96,6 +96,16 @@ def test_a_jpeg_of_absurdly_many_segments_is_refused() -> None:
         decode(b"\xff\xd8" + b"\xff\xfe\x00\x02" * 20_000 + save(PICTURES["grey"], "JPEG")[2:-2], LIMITS)
 
 
+def test_a_jpeg_of_a_scan_repeated_without_end_is_refused() -> None:
+    """Of a large picture each takes a quarter of a second, whatever the file's size."""
+    data = save(Image.new("L", (64, 64), 200), "JPEG", progressive=True)
+    last = data.rindex(b"\xff\xda")
+    scan, few = data[last : -len(END)], 20
+    assert decode(data[:last] + scan * few + END, LIMITS).size == (64, 64)
+    with pytest.raises(Problem, match="scans"):
+        decode(data[:last] + scan * 5 * few + END, LIMITS)
+
+
 def test_i08_a_bad_checksum_of_a_text_is_passed_over_and_of_pixels_refused() -> None:
     data = png(noise())
     for place in (33, len(data) - 12):  # before and after the pixels
