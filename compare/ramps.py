@@ -15,6 +15,7 @@ from typing import Protocol
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from compare.phrases import Phrase, mark, plain, say
 from compare.plan import Plan
 from compare.policy import Policy, measurement_key, policy_hash
 from compare.ramp import Phase, Ramp, abort, begin, pause, resume, too_old
@@ -28,7 +29,11 @@ _ATTEMPTS = 10
 
 
 class RampRefused(ValueError):
-    """A ramp may not be changed like that. The message says why, and what to do."""
+    """A ramp may not be changed like that. ``why`` says why, and what to do."""
+
+    def __init__(self, why: Phrase) -> None:
+        super().__init__(why)
+        self.why = why
 
 
 class StoreAway(RampRefused):
@@ -102,7 +107,9 @@ class Ramps:
             if entry is not None and entry.ramp.phase is Phase.PAUSED:
                 return resume(entry.ramp, who, self._now(), forced_because=forced_because)
             if entry is not None and entry.ramp.phase.watched:
-                raise RampRefused(f"the ramp of {route} is {entry.ramp.phase.value} already, at {entry.ramp.percent} %")
+                phase = plain(entry.ramp.phase.value)
+                source = mark("the ramp of {route} is {phase} already, at {percent} %")
+                raise RampRefused(say(source, route=route, phase=phase, percent=entry.ramp.percent))
             self._may_begin(policy, plan, forced=forced_because is not None)
             last = self._results.last_sequence(route, measurement_key(policy))
             percent = self._writer.percent(route)
@@ -115,7 +122,7 @@ class Ramps:
 
         def change(entry: Entry | None) -> Ramp:
             if entry is None or entry.ramp.phase is not Phase.RUNNING:
-                raise RampRefused(f"no ramp of {route} is running, so there is nothing to pause")
+                raise RampRefused(say("no ramp of {route} is running, so there is nothing to pause", route=route))
             return pause(entry.ramp, who, self._now())
 
         self._known(route)
@@ -137,10 +144,12 @@ class Ramps:
         try:
             self._writer.move(route, 0, who=_by(who), now=self._now())
         except (OSError, ValueError) as error:
-            raise RampRefused(
-                f"the abort of {route} is on record, but the toggle cannot be written from here, so a driver has to "
-                f"(crossfade ramp run): {error}"
-            ) from error
+            why = say(
+                "the abort of {route} is on record, but the toggle cannot be written from here, so a driver has to "
+                "(crossfade ramp run): {error}",
+                route=route, error=str(error),
+            )  # fmt: skip
+            raise RampRefused(why) from error
         settled = replace(ramp, settled=True)
         try:
             return self._change(route, lambda entry: replace(entry.ramp if entry else ramp, settled=True))
@@ -150,27 +159,37 @@ class Ramps:
     def _known(self, route: str) -> tuple[Policy, Plan]:
         policies, plans = self._situation()
         if route not in plans or route not in policies:
-            raise RampRefused(f"there is no route {route}; the config has {', '.join(plans) or 'none'}")
+            known = ", ".join(plans) or say("none")
+            raise RampRefused(say("there is no route {route}; the config has {known}", route=route, known=known))
         return policies[route], plans[route]
 
     def _may_begin(self, policy: Policy, plan: Plan, *, forced: bool) -> None:
         route = policy.route
         if not plan.mirrors_back:
-            raise RampRefused(
-                f"{route} is not mirrored both ways, so nothing could be judged once {policy.candidate} serves: set "
-                "shadow.percent above 0 and shadow.both_ways: true"
-            )
+            why = say(
+                "{route} is not mirrored both ways, so nothing could be judged once {candidate} serves: set "
+                "shadow.percent above 0 and shadow.both_ways: true",
+                route=route, candidate=policy.candidate,
+            )  # fmt: skip
+            raise RampRefused(why)
         verdict = self._results.latest_verdict(route, policy_hash(policy))
         if verdict is None:
-            raise RampRefused(f"{route} has no verdict under today's policy: run crossfade compare first")
+            source = mark("{route} has no verdict under today's policy: run crossfade compare first")
+            raise RampRefused(say(source, route=route))
         if verdict.decision is not Decision.PROMOTE:
-            raise RampRefused(f"the verdict on {route} is {verdict.decision.value}, not promote: {verdict.reason}")
+            why = say(
+                "the verdict on {route} is {decision}, not promote: {reason}",
+                route=route, decision=plain(verdict.decision.value), reason=verdict.reason,
+            )  # fmt: skip
+            raise RampRefused(why)
         reason = None if forced else too_old(verdict, self._states.present_epoch(policy), plan, self._now())
         if reason is not None:
-            raise RampRefused(
-                f"{route} cannot begin: {reason}; or say why it may begin all the same: "
-                f"crossfade ramp start {route} --force 'WHY'"
-            )
+            why = say(
+                "{route} cannot begin: {reason}; or say why it may begin all the same: "
+                "crossfade ramp start {route} --force 'WHY'",
+                route=route, reason=reason,
+            )  # fmt: skip
+            raise RampRefused(why)
 
     def _change(self, route: str, change: Callable[[Entry | None], Ramp]) -> Ramp:
         for _ in range(_ATTEMPTS):
@@ -180,11 +199,13 @@ class Ramps:
             except Outrun:
                 continue
             except SQLAlchemyError as error:
-                raise StoreAway(
-                    f"the store does not answer, so the ramp of {route} is left as it is (crossfade ramp abort {route} "
-                    f"brings it back all the same): {type(error).__name__}"
-                ) from error
-        raise RampRefused(f"the ramp of {route} keeps changing under this command; try again")
+                why = say(
+                    "the store does not answer, so the ramp of {route} is left as it is (crossfade ramp abort {route} "
+                    "brings it back all the same): {error}",
+                    route=route, error=type(error).__name__,
+                )  # fmt: skip
+                raise StoreAway(why) from error
+        raise RampRefused(say("the ramp of {route} keeps changing under this command; try again", route=route))
 
 
 def abort_unrecorded(route: str, who: str, writer: ToggleWriter, journal: Journal, now: datetime) -> Ramp:

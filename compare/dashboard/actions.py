@@ -16,7 +16,7 @@ from compare.dashboard.sources import Sources
 from compare.dashboard.views.overview import page_of
 from compare.labels import Judgment, Label, Labels
 from compare.phrases import mark, say
-from compare.ramps import Ramps
+from compare.ramps import RampRefused, Ramps
 
 _UNKNOWN = Trouble(
     400, "bad_request", say("This form says nothing that is known here."), say("Reload the page and try again.")
@@ -58,7 +58,9 @@ class Actions:
         self._note(f"ramp_{action}", who, route)
         try:
             {"start": self._ramps.start, "pause": self._ramps.pause, "abort": self._ramps.abort}[action](route, who)
-        except (ValueError, OSError) as error:  # what the ramp, the file or the API server does not allow
+        except RampRefused as error:
+            raise refused(error.why) from error
+        except (ValueError, OSError) as error:  # what the file or the API server does not allow
             raise refused(str(error)) from error
         return RedirectResponse(f"{page_of(route)}#ramp", 303)
 

@@ -22,7 +22,9 @@ class Renderer:
     """Owns the templates of each language; ``notice`` stands on every page, ``plotly`` is the address of its script."""
 
     def __init__(self, notice: str, now: Callable[[], datetime], plotly: str = "") -> None:
-        self._notice, self._now, self._plotly = notice, now, plotly
+        # A notice that the catalogue knows, such as the demo's, is told in the visitor's language.
+        self._notice = say(notice.replace("{", "{{").replace("}", "}}"))
+        self._now, self._plotly = now, plotly
         self._templates = {language: self._environment(language) for language in LANGUAGES}
 
     def _environment(self, language: str) -> Environment:

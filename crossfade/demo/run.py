@@ -14,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from compare.phrases import mark
 from crossfade.comparison import Outputs, judge
 from crossfade.config.loading import load_config
 from crossfade.demo import standin
@@ -30,7 +31,9 @@ MAX_CONCURRENT, MAX_CONCURRENT_SLOW = 4, 24
 """Shadow calls at once. A candidate that only waits (the slow fault) takes more without using more of a core."""
 MARKER = ".crossfade-demo"
 DRAIN_TIMEOUT_S = 120.0
-NOTICE = "The baseline of this run is a stand-in for a cloud: another process of the same model server on this machine."
+NOTICE = mark(
+    "The baseline of this run is a stand-in for a cloud: another process of the same model server on this machine."
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,6 +158,9 @@ def test_what_may_not_be_is_said_on_the_page(place: Place) -> None:
     refused = place.ask(Role.OPERATOR, "/routes/restore/ramp", {"action": "start"})
     assert (refused.status_code, refused.json()["code"]) == (409, "refused")
     assert "shadow.both_ways: true" in refused.json()["detail"]
+    korean = {"accept": "text/html", "accept-language": "ko"}
+    page = place.ask(Role.OPERATOR, "/routes/restore/ramp", {"action": "start"}, **korean).text
+    assert "restore 경로는 양방향으로 미러링되지 않아" in page
     assert place.ask(Role.OPERATOR, "/routes/classify/ramp", {"action": "explode"}).status_code == 400
     assert place.ask(Role.OPERATOR, "/routes/nothing/ramp", {"action": "start"}).status_code == 404
     pair = place.site.of("restore")[1]

@@ -6,20 +6,25 @@ import ast
 import re
 import string
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import pytest
 from jinja2 import Environment, nodes
-from markupsafe import Markup
+from markupsafe import Markup, escape
+from starlette.requests import Request
 
 from compare.dashboard import phrases
+from compare.dashboard.errors import FAULT
 from compare.dashboard.phrases import KOREAN, catalogue, translate
+from compare.dashboard.rendering import Renderer
 from compare.measurement import NotComparable
 from compare.phrases import joined, plural, say
 from compare.ramp import NOBODY, Phase
 from compare.tally import SIZES
 from compare.verdict import Decision
+from crossfade.demo.run import NOTICE
 from shadow.exchange import FailureKind, Role, SkipReason
 from tests.compare.dashboard.conftest import Site
 
@@ -131,6 +136,15 @@ def test_what_came_from_traffic_stays_escaped_in_a_phrase(language: str) -> None
     shown = translate(say("Wait for about {pairs}", pairs="<script>", more=Markup("<b>")), language)
     assert isinstance(shown, Markup)
     assert "&lt;script&gt;" in shown
+
+
+@pytest.mark.parametrize("notice", [NOTICE, "Ours, not {in} the catalogue }"], ids=["known", "other"])
+def test_a_notice_that_the_catalogue_knows_is_told_in_the_visitors_language(notice: str) -> None:
+    request = Request({"type": "http", "path": "/", "query_string": b"", "headers": [(b"accept-language", b"ko")]})
+    page = Renderer(notice, lambda: datetime(2026, 5, 4, tzinfo=UTC)).page(
+        request, "trouble.html", trouble=FAULT, title=FAULT.title
+    )
+    assert escape(catalogue().get(notice, notice)) in bytes(page.body).decode()
 
 
 @pytest.mark.parametrize(
