@@ -63,13 +63,15 @@ def test_an_answer_that_ends_with_its_connection_is_whole() -> None:
         assert gateway.taps.wait()[0].primary.failure is None
 
 
-def test_p17_a_post_is_never_executed_twice() -> None:
-    def script(peer: Peer) -> None:
-        peer.read_request()
-        peer.send(plain())
-        peer.read_request()
+def one_answer(peer: Peer) -> None:
+    """Answer a connection's first request and leave at its second."""
+    peer.read_request()
+    peer.send(plain())
+    peer.read_request()
 
-    with Backend(script) as backend, running(one_route(backend.url)) as gateway:
+
+def test_p17_a_post_is_never_executed_twice() -> None:
+    with Backend(one_answer) as backend, running(one_route(backend.url)) as gateway:
         assert gateway.request("POST", "/", body=b"first").status == 200
         answer = gateway.request("POST", "/", body=b"second")
         assert (answer.status, [request.body for request in backend.requests]) == (502, [b"first", b"second"])
@@ -78,23 +80,13 @@ def test_p17_a_post_is_never_executed_twice() -> None:
 
 
 def test_p17_a_post_without_a_body_is_no_exception() -> None:
-    def script(peer: Peer) -> None:
-        peer.read_request()
-        peer.send(plain())
-        peer.read_request()
-
-    with Backend(script) as backend, running(one_route(backend.url)) as gateway:
+    with Backend(one_answer) as backend, running(one_route(backend.url)) as gateway:
         assert [gateway.request("POST", "/", body=b"").status for _ in range(2)] == [200, 502]
         assert len(backend.requests) == 2
 
 
 def test_p17_a_get_is_retried_once_on_a_stale_connection() -> None:
-    def script(peer: Peer) -> None:
-        peer.read_request()
-        peer.send(plain())
-        peer.read_request()
-
-    with Backend(script) as backend, running(one_route(backend.url)) as gateway:
+    with Backend(one_answer) as backend, running(one_route(backend.url)) as gateway:
         assert [gateway.request("GET", "/").status for _ in range(2)] == [200, 200]
         assert (len(backend.requests), backend.accepted) == (3, 2)
 

@@ -28,6 +28,11 @@ def never_answer(peer: Peer) -> None:
 def stream_for_ever(peer: Peer) -> None:
     """Stream an answer until the gateway leaves."""
     peer.read_request()
+    go_on_for_ever(peer)
+
+
+def go_on_for_ever(peer: Peer) -> None:
+    """Stream the answer to a request that has been read."""
     peer.send(EVENT_STREAM)
     while True:
         peer.send(b"400\r\n" + b"x" * 1024 + b"\r\n")
@@ -41,9 +46,7 @@ def test_p14_aborted_downloads_leave_no_connection() -> None:
                 peer.send(plain())
                 request = peer.read_request()
             else:
-                peer.send(EVENT_STREAM)
-                while True:
-                    peer.send(b"400\r\n" + b"x" * 1024 + b"\r\n")
+                go_on_for_ever(peer)
 
     with Backend(script) as backend, running(one_route(backend.url)) as gateway:
         for number in range(20):
@@ -64,13 +67,8 @@ def test_p14_a_pool_of_four_is_not_drained_by_clients_that_leave() -> None:
         answers = iter([plain(status=b"500 Oops")] * 20)
         while (request := peer.read_request()) is not None:
             if request.target == b"/stream":
-                stream(peer)
+                go_on_for_ever(peer)
             peer.send(plain() if request.target == b"/ok" else next(answers))
-
-    def stream(peer: Peer) -> None:
-        peer.send(EVENT_STREAM)
-        while True:
-            peer.send(b"400\r\n" + b"x" * 1024 + b"\r\n")
 
     def pool_of_four() -> httpx.AsyncHTTPTransport:
         return httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=4, keepalive_expiry=4.0))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 
 from compare.dashboard.fields import Field, build_fields
 from compare.dashboard.texts import Text, mark_differences
+from compare.dashboard.views.asked import Asked, build_asked, build_curl, header_rows
 from compare.dashboard.views.timeline import Lane, lay_lanes
 from compare.dashboard.views.words import (
     CLASSES,
     FAILED,
     NOT_JUDGED,
-    NOTHING,
     REFUSED,
     Badge,
     duration,
@@ -25,13 +24,10 @@ from compare.dashboard.views.words import (
 from compare.measurement import Leg, Measurement
 from compare.phrases import Phrase, joined, plain, say
 from compare.policy import Kind, Policy
-from shadow.exchange import Body, Exchange, Headers, Observation, Role
+from shadow.exchange import Body, Exchange, Observation, Role
 
-_MAX_FIELDS = 100
-_MAX_VALUE = 400
 PURGED = say("Not kept any more: only hash and size of this body are.")
 NO_BODY = say("No body came.")
-_NOT_AGAIN = frozenset({"host", "content-length", "transfer-encoding", "connection", "expect", "te", "upgrade"})
 _OUTLINES = {Kind.FACE_BLUR: say("blurred regions"), Kind.ERASE: say("mask")}
 """What can be drawn over the pictures of a route."""
 _MORE_IS_BETTER = ("psnr_db", "ssim", "ssimulacra2", "iou")
@@ -75,17 +71,6 @@ class Side:
     height: int
     note: str
     text: Text
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The request."""
-
-    line: str
-    caption: str
-    headers: tuple[tuple[str, str], ...]
-    kept: bool
-    picture: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +140,7 @@ def build_pair_page(
     sides = _texts_compared([_side(*leg, bodies.get(leg[0].value, BodyFacts()), view_side) for leg in legs])
     badge = badge_of(measurement)
     headline, sentences = _say(measurement, badge)
-    sizes = _sizes(sides, bodies)
+    sizes, request = _sizes(sides, bodies), bodies.get("request", BodyFacts())
     return PairPage(
         id=exchange.id,
         route=exchange.route,
@@ -169,13 +154,13 @@ def build_pair_page(
         numbers=_numbers(measurement, policy),
         no_numbers=_no_numbers(measurement),
         lanes=lay_lanes([(name, tone, leg) for _, name, tone, leg in [*legs, *_control(exchange)]]),
-        request=_asked(exchange, bodies.get("request", BodyFacts())),
-        headers=_header_rows([leg[3].headers for leg in legs]),
+        request=build_asked(exchange, kept=request.kept, picture=request.picture is not None),
+        headers=header_rows([leg[3].headers for leg in legs]),
         around=around,
         outlines=_OUTLINES.get(policy.kind, "") if policy is not None else "",
         tile=_tile(measurement),
         full_width=sizes[0][0] if sizes else 0,
-        curl=_curl(exchange),
+        curl=build_curl(exchange),
         fields=_fields_of(sides, tolerated=badge.tone == "promote"),
         alpha=any(facts.picture is not None and facts.picture[0] != "JPEG" for facts in bodies.values()),
     )
@@ -185,19 +170,6 @@ def _tile(measurement: Measurement | None) -> str:
     """Return the left and top of the worst tile, empty where none was measured."""
     found = measurement.judgement.numbers.get("worst_tile") if measurement is not None else None
     return found.replace(" ", "") if isinstance(found, str) else ""
-
-
-def _curl(exchange: Exchange) -> str:
-    """Return a command that asks the same again. Everything in it came from a client, so a shell may see it quoted
-    only; fields that belong to the connection are left out."""
-    request, words = exchange.request, ["curl", "--path-as-is", "-X", exchange.request.method]
-    for name, value in _fields(request.headers):
-        if name.lower() not in _NOT_AGAIN:
-            words += ["-H", f"{name}: {value}"]
-    if request.body.size_bytes:
-        words += ["--data-binary", f"@{exchange.id[:8]}-request.bin"]
-    words.append("http://127.0.0.1:8080" + request.target.decode("latin-1")[:2000])
-    return " ".join(shlex.quote(word) for word in words)
 
 
 def orient(exchange: Exchange, policy: Policy | None) -> list[tuple[Role, str, str, Observation]]:
@@ -364,35 +336,3 @@ def _no_numbers(measurement: Measurement | None) -> str:
     if measurement is None:
         return say("Numbers appear once the comparison has come to this pair.")
     return say("The same bytes on both sides.") if measurement.same_bytes else say("There was nothing to measure.")
-
-
-def _asked(exchange: Exchange, facts: BodyFacts) -> Asked:
-    request = exchange.request
-    line = f"{request.method} {request.target.decode('latin-1')[:2000]}"
-    about: list[str] = [request.body.media_type.partition(";")[0][:80] or say("no type"), size(request.body.size_bytes)]
-    if not facts.kept and request.body.size_bytes:
-        about.append(say("not kept any more"))
-    caption = joined(" · ", about) if request.body.size_bytes else say("no body")
-    return Asked(line, caption, _fields(request.headers), facts.kept, facts.picture is not None)
-
-
-def _fields(headers: Headers) -> tuple[tuple[str, str], ...]:
-    shown = headers[:_MAX_FIELDS]
-    return tuple((name.decode("latin-1")[:200], _value(value)) for name, value in shown)
-
-
-def _value(value: bytes) -> str:
-    text = value.decode("latin-1")
-    return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]} …"
-
-
-def _header_rows(sides: Sequence[Headers]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return a row per field name in the order of appearance; repeated fields stand in one cell, separated by bars."""
-    columns = []
-    for headers in sides:
-        column: dict[str, list[str]] = {}
-        for name, value in _fields(headers):
-            column.setdefault(name.lower(), []).append(value)
-        columns.append(column)
-    names = dict.fromkeys(name for column in columns for name in column)
-    return tuple((name, tuple(" | ".join(column.get(name, [NOTHING])) for column in columns)) for name in names)

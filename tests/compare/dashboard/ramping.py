@@ -42,13 +42,11 @@ class PaperJournal:
         self.moves.append(move)
 
 
-def paper_ramps(
-    reader: Reader, toggle: PaperToggle, plans: Mapping[str, Plan], journal: PaperJournal | None = None
-) -> Ramps:
+def paper_ramps(reader: Reader, toggle: PaperToggle, plans: Mapping[str, Plan]) -> Ramps:
     """Return the ramps of all routes of the filled store."""
     policies = {policy.route: policy for policy in POLICIES}
     results = Results(reader.engine)
     return Ramps(
         RampBook(reader.engine), results, toggle, lambda: (policies, plans), lambda: LATER,
-        States(reader.engine, results), journal or PaperJournal(),
+        States(reader.engine, results), PaperJournal(),
     )  # fmt: skip
