@@ -28,6 +28,8 @@ from compare.table import share
 from compare.verdict import Decision, Verdict
 
 _STEPS = (1, 5, 25, 50, 100)
+_REPLAY = "~"
+"""What stands between a route and the name of a replay of it (``crossfade.replay.recorded.MARK``); no route has it."""
 _NEEDS_A_PERSON = {"reject": 0, "promote": 1, "hold": 2, "none": 3}
 
 
@@ -194,6 +196,9 @@ def _nothing_judged(state: RouteState) -> str:
     if state.verdict is not None and state.verdict.both_refused:
         refused = plural(state.verdict.both_refused, "request")
         return say("{requests} refused by both sides, none answered by either.", requests=refused)
+    if _REPLAY in state.route:
+        of, _, _ = state.route.partition(_REPLAY)
+        return say("A replay of what {route} recorded, not judged yet.", route=of)
     if state.policy is None:
         return say("This route is recorded but not in the config any more.")
     if state.ledger.stored:
@@ -263,6 +268,8 @@ def next_step(state: RouteState) -> Next:
     verdict = state.verdict
     if verdict is None or not verdict.pairs:
         return _first_step(state)
+    if _REPLAY in state.route:  # moves no traffic, and is judged once
+        return Next(say("See how the replay compares"), f"{page_of(state.route)}#gates")
     if state.stale:
         return Next(say("The policy has changed since: judge it anew"), command="crossfade compare")
     if verdict.decision is Decision.PROMOTE:
@@ -272,6 +279,8 @@ def next_step(state: RouteState) -> Next:
 
 
 def _first_step(state: RouteState) -> Next:
+    if _REPLAY in state.route:
+        return Next(say("Judge what is recorded"), command=f"crossfade compare --route '{state.route}'")
     if state.policy is None:
         return Next(say("Add it to the config, or ignore it"))
     if state.ledger.stored:

@@ -24,6 +24,7 @@ from compare.gates import State
 from compare.measurement import OutputClass
 from compare.policy import Kind, Policy
 from compare.verdict import Decision, Verdict, judge
+from crossfade.replay.recorded import MARK
 from shadow.account import RouteAccount
 from shadow.exchange import Failure, FailureKind, Observation, SkipReason
 
@@ -100,6 +101,16 @@ def test_each_route_has_one_next_thing_to_do(
 ) -> None:
     step = next_step(state(found, percent))
     assert (step.text, step.command) == (text, command)
+
+
+def test_a_replay_that_nobody_has_judged_is_told_from_a_route_that_has_left_the_config() -> None:
+    replay, left = (replace(state(None, route=name), policy=None) for name in (f"classify{MARK}at-noon", "classify"))
+    assert lead_of(replay) == "A replay of what classify recorded, not judged yet."
+    assert next_step(replay).command == "crossfade compare --route 'classify~at-noon'"
+    judged = next_step(replace(replay, verdict=verdict(Decision.PROMOTE), stale=True))
+    assert (judged.text, judged.command) == ("See how the replay compares", "")
+    assert lead_of(left) == "This route is recorded but not in the config any more."
+    assert next_step(left).text == "Add it to the config, or ignore it"
 
 
 @pytest.mark.parametrize(
