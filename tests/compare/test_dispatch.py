@@ -188,6 +188,16 @@ def test_c17_pictures_in_json_are_compared_as_pictures(prefix: str) -> None:
     assert found.output_class is OutputClass.DIFFERENT
 
 
+def test_c17_however_many_pictures_one_answer_holds_each_is_compared_as_one() -> None:
+    pictures = [photo()[row : row + 8, :8] for row in range(40)]
+    old, new = (
+        json.dumps([base64.b64encode(encoded(picture, compress_level=level)).decode() for picture in pictures]).encode()
+        for level in (9, 0)
+    )
+    found = judge(NOTHING, answer(old, "application/json"), answer(new, "application/json"), policy())
+    assert found.output_class is OutputClass.IDENTICAL
+
+
 def parcel(boundary: str, *parts: tuple[str, bytes]) -> Answer:
     body = b"".join(
         f"--{boundary}\r\nContent-Type: {media_type}\r\n\r\n".encode() + content + b"\r\n"
