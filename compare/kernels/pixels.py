@@ -24,6 +24,9 @@ Tags = Mapping[int, Any]
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "TIFF", "BMP", "AVIF")
 LOSSLESS_FORMATS = frozenset({"PNG", "BMP", "TIFF", "GIF"})
 ORIENTATION_TAG = 0x0112
+_JPEG_SCAN, _MOST_SCANS = b"\xff\xda", 100
+"""Encoders make some ten scans. Each one passes over the whole picture, and may take no more than 20 bytes of the
+file."""
 _BITS_PER_SAMPLE, _PHOTOMETRIC = 258, 262
 _WHITE_IS_ZERO = 0
 """Tags of TIFF 6.0 and a value."""
@@ -99,6 +102,9 @@ def decode_frames(data: bytes, max_pixels: int) -> Iterator[Picture | Undecodabl
     """
     if not data:
         yield Undecodable(say("empty"))
+        return
+    if data.startswith(b"\xff\xd8") and data.count(_JPEG_SCAN) > _MOST_SCANS:
+        yield Undecodable(say("more than {most} scans", most=_MOST_SCANS), too_large=True)
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
