@@ -89,18 +89,18 @@ async def measure_window(server: RedisServer, *, checks: int) -> None:
     redis = RedisCounters(server.uri, timeout_s=5.0)
     for name, counters in (("memory", MemoryCounters(time.monotonic)), ("redis", redis)):
 
-        async def times_of(what: object, commit: bool, counters: object = counters) -> list[float]:
+        async def times_of(what: object, counters: object = counters) -> list[float]:
             times = []
             for _ in range(checks):
                 started = time.perf_counter()
-                await counters.decide(what, "", commit=commit)  # type: ignore[attr-defined]
+                await counters.decide(what, "", commit=True)  # type: ignore[attr-defined]
                 times.append(time.perf_counter() - started)
             return times
 
-        admitted = await times_of(asked, True)
+        admitted = await times_of(asked)
         while (await counters.decide(asked, "", commit=True)).charged:
             pass
-        refused, after = await times_of(asked, True), await times_of(lowered, True)
+        refused, after = await times_of(asked), await times_of(lowered)
         for label, times in (("admitted", admitted), ("refused, full", refused), ("refused, lowered", after)):
             print(f"window of {DAY} a day, {name}, {label}: {_percentiles(times, 1e6, 'us')}")
     with server.connect() as admin:

@@ -79,7 +79,6 @@ def render_report(
     reader: BodyReader | None,
     *,
     generated_at: datetime,
-    title: str = "Crossfade report",
     notice: str = "",
     static: bool = True,
 ) -> str:
@@ -104,7 +103,6 @@ def render_report(
         "words": lambda name: str(name).replace("_", " "),
     }
     return environment.get_template("report.html").render(
-        title=title,
         notice=notice,
         generated_at=generated_at,
         headline=headline(results),

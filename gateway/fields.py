@@ -112,14 +112,12 @@ def request_fields(
     request_id: str,
     credential: Credential | None,
     chunked: bool,
-    dropped: frozenset[bytes] = frozenset(),
-    added: Iterable[tuple[bytes, bytes]] = (),
+    dropped: frozenset[bytes],
+    added: Iterable[tuple[bytes, bytes]],
 ) -> list[tuple[bytes, bytes]]:
     """Return the fields of the request to the backend, whose names are in lower case and stay as they are. ``chunked``
     says that its body has no declared length."""
-    gone = _NOT_TO_BACKEND
-    if dropped:
-        gone |= dropped
+    gone = _NOT_TO_BACKEND | dropped if dropped else _NOT_TO_BACKEND
     if credential is not None:
         gone |= credential.replaced
     if b"connection" in dict(headers):
@@ -148,7 +146,7 @@ def answer_fields(
     status: int,
     request_id: str,
     date: bytes,
-    added: Iterable[tuple[bytes, bytes]] = (),
+    added: Iterable[tuple[bytes, bytes]],
 ) -> list[tuple[bytes, bytes]]:
     """Return the fields of the answer to the client; the backend's have their ``names`` in lower case, ``added`` come
     last. The list that comes in may be the one that is returned.

@@ -18,6 +18,8 @@ from gateway.lines import names_of
 from gateway.problem import BAD_REQUEST, UPGRADE_NOT_SUPPORTED, VERSION_NOT_SUPPORTED, Problem
 
 Fields = Sequence[tuple[bytes, bytes]]
+SLICE_BYTES = 16 * 1024
+"""A head is fed to its parser in pieces of this size, so that no single read can carry it past its bound."""
 
 _ABSOLUTE = re.compile(rb"https?://([^/?#]*)(/[^?#]*)?(\?[^#]*)?", re.IGNORECASE)
 # RFC 9110 section 7.2 and RFC 3986 section 3.2.2: a literal in brackets or a name, and perhaps a port.

@@ -26,6 +26,7 @@ from gateway.cycle import BoundedCycle
 from gateway.guard import Date, Guard, Guarded
 from gateway.handshake import is_handshake
 from gateway.head import (
+    SLICE_BYTES,
     HeadLimits,
     expects,
     find_fault,
@@ -37,8 +38,6 @@ from gateway.head import (
 )
 from gateway.problem import BAD_REQUEST, HEADERS_TOO_LARGE, TARGET_TOO_LONG, Problem
 from gateway.protocol_h11 import BoundedH11Protocol
-
-_SLICE_BYTES = 16 * 1024
 
 
 class _HeadRefused(Exception):
@@ -73,13 +72,13 @@ class BoundedProtocol(Guarded, HttpToolsProtocol):
         del self.parser  # it holds the protocol: nothing is to wait for the garbage collector
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser, a head in slices, so that no single read can carry it past its bound."""
-        rest: bytes | memoryview = data if len(data) <= _SLICE_BYTES else memoryview(data)
+        """Feed the parser, a head in slices."""
+        rest: bytes | memoryview = data if len(data) <= SLICE_BYTES else memoryview(data)
         while rest and not self.transport.is_closing():
             if self._guard.refused or self._broken is not None:
                 self._guard.ignore(rest)
                 return
-            piece = rest[:_SLICE_BYTES] if self._in_head else rest
+            piece = rest[:SLICE_BYTES] if self._in_head else rest
             self._silent_bytes += len(piece)
             rest = rest[self._feed(piece) :]
             if self._silent_bytes > self.limits.total_bytes:  # neither head nor trailers may go on for so long

@@ -20,6 +20,7 @@ from gateway.arrival import GONE_KEY, LEAVING_KEY, TARGET_KEY
 from gateway.guard import Date, Guard, Guarded, reset
 from gateway.handshake import is_handshake
 from gateway.head import (
+    SLICE_BYTES,
     HeadLimits,
     find_fault,
     has_bad_value,
@@ -37,8 +38,6 @@ from gateway.problem import (
     AnswerAborted,
     Problem,
 )
-
-_SLICE_BYTES = 16 * 1024
 
 
 class _CheckedConnection(h11.Connection):
@@ -108,7 +107,7 @@ class BoundedH11Protocol(Guarded, H11Protocol):
                 self._guard.wait_for_head()
                 if not self.conn.trailing_data[0]:
                     rest = rest.lstrip(b"\r\n")  # empty lines before a request (RFC 9112 section 2.2)
-            piece = rest[:_SLICE_BYTES] if self._awaits_head else rest
+            piece = rest[:SLICE_BYTES] if self._awaits_head else rest
             rest = rest[len(piece) :]
             if piece:
                 super().data_received(piece)

@@ -318,7 +318,7 @@ def test_losses_of_a_run_that_is_over_are_placed_before_the_next(place: tuple[st
     assert found.verdict.coverage.skipped == {"breaker_open": 100, "lost": 3, "queue_full": 5}
 
 
-def test_the_job_marks_what_was_lost_so_that_a_route_recovers(place: tuple[str, Path], fill: Fill) -> None:
+def test_the_job_marks_what_was_lost_so_that_a_route_recovers(place: tuple[str, Path]) -> None:
     async def save(made: Iterable[Exchange], account: RouteAccount) -> None:
         store = Store.open(*place)
         await asyncio.gather(*(store.save(each) for each in made))

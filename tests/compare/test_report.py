@@ -91,7 +91,7 @@ def hostile_page() -> str:
         ),
     ]
     found = result(made, rules)
-    return render_report([found], Bodies({e.id: e for e in made}), generated_at=NOW, title=HOSTILE, notice=HOSTILE)
+    return render_report([found], Bodies({e.id: e for e in made}), generated_at=NOW, notice=HOSTILE)
 
 
 def test_c10_hostile_names_bodies_and_pictures_are_inert_text() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.transport.own import OwnTransport
 from gateway.transport.pool import PoolLimits
-from tests.fakes.shadow_server import Received, black_hole, never_answers, read_request, refusing
+from tests.fakes.shadow_server import Received, Script, black_hole, never_answers, read_request, refusing
 from tests.gateway.transport.line import Line, Pieces, closed, line, open_sockets, read, says, until
 
 pytestmark = pytest.mark.anyio
@@ -23,6 +23,19 @@ async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rec
     """Read nothing and say nothing until the other side leaves."""
     writer.transport.pause_reading()  # type: ignore[attr-defined]
     await asyncio.Event().wait()
+
+
+def drips(head: bytes) -> Script:
+    """Begin an answer with ``head`` and go on for ever, a byte at a time."""
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, received: list[Received]) -> None:
+        await read_request(reader)
+        writer.write(head)
+        while True:
+            writer.write(b"x")
+            await asyncio.sleep(SHORT_S / 10)
+
+    return script
 
 
 async def fails(server: Line, error: type[Exception], **options: Any) -> None:
@@ -76,26 +89,12 @@ async def test_waiting_for_the_rest_of_an_answer_is_bounded(bound: str) -> None:
 
 
 async def test_the_head_of_an_answer_is_bounded_as_a_whole_not_by_the_byte() -> None:
-    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, received: list[Received]) -> None:
-        await read_request(reader)
-        writer.write(b"HTTP/1.1 200 OK\r\nX: ")
-        while True:
-            writer.write(b"x")
-            await asyncio.sleep(SHORT_S / 10)
-
-    async with line(drip) as server:
+    async with line(drips(b"HTTP/1.1 200 OK\r\nX: ")) as server:
         await fails(server, httpx.ReadTimeout, timeout={"read": SHORT_S})
 
 
 async def test_an_answer_that_goes_on_for_ever_ends_with_the_total() -> None:
-    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, received: list[Received]) -> None:
-        await read_request(reader)
-        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        while True:
-            writer.write(b"x")
-            await asyncio.sleep(SHORT_S / 10)
-
-    async with line(drip) as server:
+    async with line(drips(b"HTTP/1.1 200 OK\r\n\r\n")) as server:
         await fails(server, httpx.ReadTimeout, timeout={"read": SOON_S, "total": SHORT_S})
 
 
