@@ -97,7 +97,8 @@ _STATES = {
 
 
 def headline(states: Sequence[RouteState]) -> str:
-    """Return the state of everything in one sentence."""
+    """Return the state of every feature in one sentence; a replay is none."""
+    states = [state for state in states if _REPLAY not in state.route]
     if not states:
         return say("No route is configured yet.")
     counts = Counter("more" if only_waits(state) else badge_for(state).tone for state in states)

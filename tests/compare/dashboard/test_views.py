@@ -109,6 +109,7 @@ def test_a_replay_that_nobody_has_judged_is_told_from_a_route_that_has_left_the_
     assert next_step(replay).command == "crossfade compare --route 'classify~at-noon'"
     judged = next_step(replace(replay, verdict=verdict(Decision.PROMOTE), stale=True))
     assert (judged.text, judged.command) == ("See how the replay compares", "")
+    assert headline([state(verdict(Decision.PROMOTE)), replay]) == "One feature is ready."
     assert lead_of(left) == "This route is recorded but not in the config any more."
     assert next_step(left).text == "Add it to the config, or ignore it"
 
