@@ -26,6 +26,7 @@ from pathlib import Path
 
 from benchmarks.gateway_cost_load import Ask, closed_loop, open_loop
 from benchmarks.gateway_cost_peers import KEY, LARGE, SMALL
+from crossfade.demo.processes import free_port
 
 CALLERS = 8
 START_S = 20.0
@@ -61,16 +62,10 @@ class Peer:
         return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
 
 
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
 @contextmanager
 def running(name: str, cores: set[int], *ports: int) -> Iterator[Peer]:
     """Run a peer on these cores until the block ends."""
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-m", "benchmarks.gateway_cost_peers", name, str(port), *map(str, ports)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:

@@ -30,6 +30,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from crossfade.demo.processes import free_port
+
 CONFIG = """\
 gateway: {{listen: "127.0.0.1:{port}"}}
 backends:
@@ -270,14 +272,6 @@ def _faults(samples: list[Sample], end: Sample, tally: Tally) -> list[str]:
     return faults
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 async def _run(pid: int, port: int, minutes: float, rate: float) -> list[str]:
     began_s, samples, tally = time.monotonic(), list[Sample](), Tally()
     watch = asyncio.create_task(_watch(pid, port, began_s, samples))
@@ -320,7 +314,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="20 seconds at 50 requests/s")
     options = parser.parse_args()
     minutes, rate = (20 / 60, 50.0) if options.quick else (options.minutes, options.rate)
-    cloud, onprem, port = _free_ports(3)
+    cloud, onprem, port = free_port(), free_port(), free_port()
     backends = multiprocessing.get_context("spawn").Process(target=_run_backends, args=([cloud, onprem],), daemon=True)
     backends.start()
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
