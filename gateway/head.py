@@ -40,6 +40,11 @@ class HeadLimits:
     timeout_s: float = 10.0
     unread_s: float = 60.0
 
+    @property
+    def whole_bytes(self) -> int:
+        """What a head may take as it crosses the wire: a target and fields within their bounds, and what is around."""
+        return self.target_bytes + self.total_bytes + 1024
+
 
 class Target(NamedTuple):
     """A request-target: ``raw`` in origin form, or ``*``; ``authority`` is what an absolute form names, else

@@ -45,7 +45,7 @@ class _CheckedConnection(h11.Connection):
     refused, where it is a particular one."""
 
     def __init__(self, limits: HeadLimits) -> None:
-        super().__init__(h11.SERVER, limits.total_bytes)
+        super().__init__(h11.SERVER, limits.whole_bytes)
         self.target = b""
         self.fault: Problem | None = None
         self._limits = limits
@@ -129,7 +129,7 @@ class BoundedH11Protocol(Guarded, H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what could not be parsed; uvicorn calls this for every error of the parser."""
         kept, fault = self.conn.trailing_data[0], self._checked.fault
-        if fault is None and len(kept) > self.limits.total_bytes:
+        if fault is None and len(kept) > self.limits.whole_bytes:
             in_target = b"\n" not in kept and not self._is_serving
             fault = TARGET_TOO_LONG if in_target else HEADERS_TOO_LARGE
         self._refuse(fault or BAD_REQUEST)

@@ -78,6 +78,15 @@ def test_p21_a_target_may_have_sixteen_kib(gateway: Running, size: int, status: 
     assert gateway.send(encode("GET", b"/" + b"x" * (size - 1))).status == status
 
 
+@pytest.mark.parametrize(("beyond", "status"), [(0, 200), (1, 431)])
+def test_p21_a_long_target_takes_nothing_from_the_fields(gateway: Running, beyond: int, status: int) -> None:
+    target, name = b"/" + b"x" * (16 * 1024 - 1), b"X-Large"
+    value = b"y" * (64 * 1024 - len(b"Host: a\r\n") - len(name + b": \r\n") + beyond)
+    with gateway.client() as client:
+        client.send(b"GET %b HTTP/1.1\r\nHost: a\r\n%b:%b\r\n\r\n" % (target, name, value))
+        assert client.read().status == status
+
+
 def test_p21_slow_heads_are_closed_and_delay_nobody(backend: Backend) -> None:
     limits = HeadLimits(timeout_s=1.5)
     with running(one_route(backend.url), head_limits=limits) as gateway:
