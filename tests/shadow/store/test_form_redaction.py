@@ -21,11 +21,16 @@ URLENCODED = "application/x-www-form-urlencoded"
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Zl", "Zp", "Zs"], exclude_characters='"\\;%'))
 NAME = NAMES.filter(bool).map(lambda name: f"n{name}")
 SECRET = b"a face nobody may see"
+BOUNDARY = b"0123456789abcdef"
+PIECES = st.sampled_from([b"\r\n--", b"--", b"\r", b"\n", b"-", BOUNDARY[:-1], BOUNDARY[:1], BOUNDARY[1:], b"\0", b" "])
+NEARLY = st.lists(PIECES, max_size=12).map(b"".join)  # what a parser may hold back, as it could become the boundary
+VALUE = (st.binary(max_size=200) | NEARLY).filter(lambda value: b"--" + BOUNDARY not in value)  # as any client sees to
 
 
 def multipart(fields: dict[str, str], files: dict[str, tuple[str, bytes, str]]) -> tuple[bytes, str]:
-    """Return body and media type as a real client makes them."""
-    request = httpx.Request("POST", "http://x", data=fields, files=files)
+    """Return body and media type as a real client makes them, but for the boundary, which is always the same one."""
+    kind = f"multipart/form-data; boundary={BOUNDARY.decode()}"
+    request = httpx.Request("POST", "http://x", data=fields, files=files, headers={"Content-Type": kind})
     return request.read(), request.headers["content-type"]
 
 
@@ -63,7 +68,7 @@ def test_a_named_field_and_a_named_file_are_gone_and_the_rest_stays() -> None:
     assert redact_form(packed, media_type, "gzip", ["nobody"]) is packed
 
 
-@given(st.dictionaries(NAME, st.binary(max_size=200), min_size=1, max_size=5), st.data())
+@given(st.dictionaries(NAME, VALUE, min_size=1, max_size=5), st.data())
 def test_whatever_the_values_hold_only_the_named_one_changes(values: dict[str, bytes], data: st.DataObject) -> None:
     content, media_type = multipart({}, {name: ("f", value, "image/png") for name, value in values.items()})
     name = data.draw(st.sampled_from(sorted(values)))
