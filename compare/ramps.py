@@ -218,8 +218,8 @@ def abort_unrecorded(route: str, who: str, writer: ToggleWriter, journal: Journa
     back = abort(ramp, who, now)
     try:
         journal.note(Move(route, now, back.phase, ramp.percent, back.percent, back.by, back.reason))
-    except OSError:
-        log.exception("the abort of %s by %s cannot be noted, and is made all the same", route, who)
+    except OSError as error:  # to bring the traffic back matters more
+        log.error("the abort of %s by %s cannot be noted: %s", route, who, error)
     writer.move(route, 0, who=_by(who), now=now)
     return replace(back, settled=True)
 

@@ -17,12 +17,17 @@ ConfigOption = Annotated[
 
 @contextmanager
 def faults_as_usage() -> Iterator[None]:
-    """Turn a ``ValueError`` (bad config, unknown name) or a package that is not installed into a message and exit
-    code 2."""
+    """Turn a ``ValueError`` (bad config, unknown name), a file that cannot be read or written, or a package that is
+    not installed into a message and exit code 2."""
     try:
         yield
     except ValueError as error:
         typer.echo(f"crossfade: {error}", err=True)
+        raise typer.Exit(2) from error
+    except OSError as error:
+        if error.filename is None:  # no file's fault: a defect, or a network that nobody has put into words
+            raise
+        typer.echo(f"crossfade: {error.filename}: {error.strerror}", err=True)
         raise typer.Exit(2) from error
     except ModuleNotFoundError as error:
         hint = (

@@ -52,6 +52,9 @@ def test_a_pair_is_a_folder_with_all_that_is_known_of_it(tmp_path: Path) -> None
     assert '"pair_exported"' in (tmp_path / "audit.jsonl").read_text()
     code, _, output = run(config, "id-3", "--out", str(out))
     assert (code, "is there already" in output) == (2, True)
+    for place in (config / "folder", config / "pair.zip"):  # below a file
+        code, _, output = run(config, "id-3", "--out", str(place))
+        assert (code, output.startswith(f"crossfade: {config}")) == (2, True), output
 
 
 def test_a_zip_holds_the_same_and_curl_is_printed_when_asked(tmp_path: Path) -> None:
