@@ -19,7 +19,7 @@ from shadow.media import is_events, is_stream
 from shadow.message import LightRequest
 from shadow.rule import ShadowRule
 from shadow.servers import Choose, ServerCall, UncountedCall, Way
-from shadow.spool import SpooledChunks, is_whole, let_go
+from shadow.spool import SpooledChunks, is_whole, let_go, spooled
 from shadow.tee import ByteBudget, Disk, Tee
 
 MAX_ARRIVALS = 10_000
@@ -96,7 +96,7 @@ class Caller:
     def _begin(self, target: Target) -> ServerCall | None:
         if target.choose is not None:
             return target.choose()
-        server = self._rng.choice(target.servers)
+        server = target.servers[0] if len(target.servers) == 1 else self._rng.choice(target.servers)
         # Parsing takes as long as all the rest of a request; there are as many servers as the settings ever named.
         call = self._calls.get(server)
         if call is None:
@@ -111,7 +111,7 @@ class Caller:
             request_id=exchange.id,
             authority=way.authority,
             credential=target.credential,
-            parent_id=self._rng.randrange(1, 2**64),
+            parent_id=self._rng.getrandbits(64) or 1,
         )
         # Below the total deadline, so that a black hole is told from a backend that connects and never answers.
         connect_s = min(target.connect_timeout_s, 0.9 * target.timeout_s)
@@ -129,7 +129,8 @@ class Caller:
 
 
 def _body_stream(body: Body) -> httpx.AsyncByteStream:
-    return _StoredBody(body.chunks) if isinstance(body.chunks, SpooledChunks) else _KeptBody(body)
+    chunks = spooled(body)
+    return _StoredBody(chunks) if chunks is not None else _KeptBody(body)
 
 
 class _KeptBody(httpx.AsyncByteStream, httpx.SyncByteStream):

@@ -308,12 +308,20 @@ def _batches(chunks: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
         yield batch
 
 
+def spooled(body: Body | None) -> SpooledChunks | None:
+    """Return what a body has on the disk, ``None`` for one that is in memory or was not kept."""
+    # The flag first: the other question goes through the abstract class, and is asked seven times for each request.
+    return body.chunks if body is not None and body.on_disk and isinstance(body.chunks, SpooledChunks) else None
+
+
 async def is_whole(body: Body | None) -> bool:
     """Wait for a body that goes to the disk; ``False`` when it did not all get there."""
-    return body is None or not isinstance(body.chunks, SpooledChunks) or await body.chunks.ready()
+    chunks = spooled(body)
+    return chunks is None or await chunks.ready()
 
 
 def let_go(body: Body | None) -> None:
     """Close a body's file, if it has one."""
-    if body is not None and isinstance(body.chunks, SpooledChunks):
-        body.chunks.close()
+    chunks = spooled(body)
+    if chunks is not None:
+        chunks.close()
