@@ -268,8 +268,10 @@ def coverage_gate(coverage: Coverage, data: Tally, policy: Policy) -> GateResult
 def _lacking(coverage: Coverage, data: Tally, policy: Policy) -> list[Phrase]:
     """Return what coverage has too little of."""
     said, share = [], coverage.share
-    if share is None or share < policy.min_coverage:
-        compared = say("only {share:.1f} % compared", share=math.floor(1000 * (share or 0)) / 10)
+    if share is None:
+        said.append(say("nothing was sampled yet"))
+    elif share < policy.min_coverage:
+        compared = say("only {share:.1f} % compared", share=math.floor(1000 * share) / 10)
         lost = joined(", ", (say("{n:,} {reason}", n=n, reason=plain(name)) for name, n in coverage.losses.items()))
         said.append(say("{compared} (lost: {lost})", compared=compared, lost=lost) if lost else compared)
     if data.answered < policy.min_pairs:

@@ -56,6 +56,12 @@ def test_a_mark_inside_of_the_epoch_lets_the_later_part_speak_and_says_since_whe
     assert found.gate("G7").n == 1900
 
 
+def test_a_route_that_nothing_was_sampled_of_is_not_told_a_share_of_nothing() -> None:
+    assert verdict([], {}).gate("P0").note.startswith("nothing was sampled yet; 0 of ")
+    lost_all = verdict([], {SkipReason.BREAKER_OPEN: 3}).gate("P0").note
+    assert lost_all.startswith("only 0.0 % compared (lost: 3 breaker open)")
+
+
 def test_a_loss_after_the_last_mark_always_counts() -> None:
     pairs = [measured(n) for n in range(1900)]
     skipped = {SkipReason.BREAKER_OPEN: 100, SkipReason.QUEUE_FULL: 60}
