@@ -290,6 +290,12 @@ def test_any_verdict_survives_json_and_adds_up(measurements: list[Measurement]) 
         assert numbers == sorted(numbers) or gate.id.startswith("G3")
 
 
+def test_one_endless_wait_in_a_hundred_holds_where_the_objective_is_a_99th_percentile() -> None:
+    pairs = [measured(n, baseline_s=0.3, candidate_s=60.0 if n % 100 == 99 else 0.25) for n in range(2000)]
+    assert verdict(pairs).decision is Decision.PROMOTE  # behind every percentile that a gate looks at
+    assert verdict(pairs, policy(latency_slo_s=2.0, slo_percentile=99)).decision is Decision.HOLD
+
+
 def test_a_failing_tail_blocks_a_promote_though_it_is_not_required() -> None:
     rng = np.random.default_rng(4)
     tails = np.where(rng.random(900) < 0.1, 1.6, 0.2)
