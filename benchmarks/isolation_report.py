@@ -32,7 +32,7 @@ class Gateway:
 
 @dataclass(slots=True)
 class Results:
-    """All that was measured. ``runs`` by shadow, size and who: ``on``, ``off``, ``off, mirror busy``, or a peer;
+    """All that was measured. ``runs`` by shadow, size and who: ``on``, ``off`` or a peer;
     ``copies`` by size and who: how many bodies a fast shadow got whole; ``grown_mib`` by shadow and peer."""
 
     runs: dict[tuple[str, str, str], list[Run]] = field(default_factory=dict)
@@ -56,17 +56,17 @@ def latency_table(results: Results, sizes: Sequence[str]) -> tuple[list[str], li
     for size in sizes:
         off = [run for key, runs in results.runs.items() if key[1:] == (size, "off") for run in runs]
         best, worst = [tuple(pick(run.percentile_ms(each) for run in off) for each in PERCENTS) for pick in (min, max)]
-        spread = " / ".join(f"{low:.1f}-{high:.1f}" for low, high in zip(best, worst, strict=True)) + f" ({len(off)})"
+        spread = " / ".join(f"{low:.2f}-{high:.2f}" for low, high in zip(best, worst, strict=True)) + f" ({len(off)})"
         for behaviour in BEHAVIOURS:
             on = results.runs[behaviour, size, "on"]
             middle = [statistics.median(run.percentile_ms(each) for run in on) for each in PERCENTS]
             errors = sum(run.errors for run in on)
             within = not errors and all(seen <= bound for seen, bound in zip(middle, worst, strict=True))
-            seen = " / ".join(f"{each:.1f}" for each in middle)
+            seen = " / ".join(f"{each:.2f}" for each in middle)
             lines.append(f"| {behaviour} | {size} | {spread} | {seen} | {errors} | {'yes' if within else '**no**'} |")
             if not within:
                 missed.append(f"{behaviour}, {size}: {seen} ms with {errors} errors against {spread}")
-    failed = sum(run.errors for (_, _, who), runs in results.runs.items() if who.startswith("off") for run in runs)
+    failed = sum(run.errors for (_, _, who), runs in results.runs.items() if who == "off" for run in runs)
     return lines, [*missed, *([f"{failed} errors without a mirror"] if failed else [])]
 
 

@@ -47,7 +47,7 @@ class Store:
         self._now = now
         self._courtesy = courtesy
         self._rules: Mapping[str, KeepRule] = {}
-        self._writer: Writer[Item] = Writer(parts.engine, partial(write_items, parts.vault), max_queued)
+        self._writer: Writer[Item] = Writer(parts.engine, partial(write_items, parts.vault), max_queued, courtesy)
 
     @classmethod
     def open(
@@ -62,8 +62,8 @@ class Store:
         lock_timeout_s: float = LOCK_TIMEOUT_S,
         courtesy: Courtesy = NO_COURTESY,
     ) -> Store:
-        """Open, and where needed create, the store (see ``opening.Place``); large bodies are encrypted with
-        ``courtesy``. Blocks for some milliseconds. Raises ``StoreError``."""
+        """Open, and where needed create, the store (see ``opening.Place``); large bodies are encrypted and batches are
+        written with ``courtesy``. Blocks for some milliseconds. Raises ``StoreError``."""
         parts = open_parts(Place(url, bodies_dir, key), lock_timeout_s=lock_timeout_s)
         return cls(parts, keep_bodies_days, now, max_queued, courtesy)
 
