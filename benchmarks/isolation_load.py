@@ -24,6 +24,11 @@ class Run:
     latencies_s: tuple[float, ...]
     errors: int
 
+    @property
+    def sent(self) -> int:
+        """How many requests were sent."""
+        return len(self.latencies_s) + self.errors
+
     def percentile_ms(self, percent: int) -> float:
         """Return a percentile in milliseconds; infinite when nothing was answered."""
         if not self.latencies_s:

@@ -14,27 +14,30 @@ from gateway.heap import Heap
 from shadow.tee import ByteBudget
 
 MANY_BYTES = 16 * 1024 * 1024
-PILING_BYTES = 512 * 1024
+PILING_BYTES = 4 * 1024 * 1024
 CALM_LOOKS = 50
 LOOK_EVERY_S = 0.1
 
 
 async def keep_trimming(budget: ByteBudget, look_every_s: float = LOOK_EVERY_S) -> None:
-    """Fetch pages, on a thread, when the bodies held have become more; return the free ones when they have been many
-    and then few for ``CALM_LOOKS``. Never ends; does nothing where the C library is not glibc."""
+    """Fetch pages, on a thread, while the bodies held become more; return the free ones when they have been many and
+    then few for ``CALM_LOOKS``. Never ends; does nothing where the C library is not glibc."""
     try:
         heap = Heap()
     except OSError:
         return
-    looks_left = held_bytes = 0
+    looks_left = held_bytes = reached_bytes = 0
     while True:
         await asyncio.sleep(look_every_s)
         before_bytes, held_bytes = held_bytes, budget.used_bytes
-        if held_bytes > max(before_bytes, PILING_BYTES):
+        piling = held_bytes > max(before_bytes, reached_bytes) and before_bytes > PILING_BYTES
+        if piling:
+            reached_bytes = held_bytes
             await asyncio.to_thread(heap.fetch, heap.find_free())
-        if held_bytes > MANY_BYTES:
+        if piling or held_bytes > MANY_BYTES:
             looks_left = CALM_LOOKS
         elif looks_left:
             looks_left -= 1
             if not looks_left:
+                reached_bytes = 0
                 await asyncio.to_thread(heap.trim)

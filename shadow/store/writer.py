@@ -5,8 +5,8 @@ returns what to write; ``commit`` writes all of a batch in one transaction. When
 committed one by one. Jobs said to be ``slow`` are prepared several at a time, because an object store answers late. A
 job that its caller cancelled before its turn is not done at all.
 
-Where courtesy is owed a batch is waited for, until it is half full or ``GATHER_S`` have passed: a transaction for each
-exchange costs five times as much of the core that production is served on. And the thread steps aside after each thing
+Where courtesy is owed a batch is waited for, until it is half full or ``GATHER_S`` have passed: most of what
+a transaction costs is the same for one exchange as for a hundred. And the thread steps aside after each thing
 that it does, in the transaction too: production then waits for a statement and not for a batch.
 """
 
