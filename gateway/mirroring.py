@@ -149,7 +149,9 @@ class Mirroring:
         if self._outlet is not None:
             await self._outlet.settle()
         try:
-            accounts = self.ledger.accounts(self._around.route_names())
+            # Also of routes that a reload removed: what of them is still on its way changes their accounts.
+            routes = {*self._around.route_names(), *self._around.traffic.routes()}
+            accounts = self.ledger.accounts(sorted(routes))
             await self._store.save_accounts(self._around.run_id, accounts)
         except StoreError:  # the mirror logs a store that fails
             return False

@@ -48,6 +48,10 @@ class Traffic:
         """Count a request that did not come in; ``code`` is the problem's."""
         self._refused.setdefault(route, Counter())[code] += 1
 
+    def routes(self) -> list[str]:
+        """Return the routes that anything was counted for."""
+        return [route for route in {**self._received, **self._refused} if route != NO_ROUTE]
+
     def received(self, route: str) -> int:
         """Requests so far."""
         return self._received[route]

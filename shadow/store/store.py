@@ -68,8 +68,11 @@ class Store:
         return cls(parts, keep_bodies_days, now, max_queued, courtesy)
 
     def configure(self, rules: Mapping[str, KeepRule]) -> None:
-        """Set what is kept of each route from now on; a route without a rule keeps everything."""
-        self._rules = dict(rules)
+        """Set what is kept of each route from now on; a route without a rule keeps everything.
+
+        One that is not among them any more keeps its rule, for what is still on its way.
+        """
+        self._rules = {**self._rules, **rules}
 
     async def save(
         self, exchange: Exchange, secret_names: frozenset[str] = frozenset(), stamp: Stamp | None = None

@@ -51,6 +51,21 @@ def test_received_is_recorded_plus_skipped(cloud: Backend, onprem: Backend, tmp_
     assert b'crossfade_skipped_total{reason="body_too_large",route="all"} 1.0' in metrics
 
 
+def test_a_route_that_a_reload_removes_keeps_its_account(cloud: Backend, onprem: Backend, tmp_path: Path) -> None:
+    settings = stored(one_route(cloud.url, onprem.url, shadow=ShadowRule(percent=0)), tmp_path)
+    other = replace(settings.routes[0], name="other", path="/other")
+    with running(replace(settings, routes=(other, *settings.routes)), mirror=True) as gateway:
+        for target in ("/other", "/"):
+            assert gateway.request("GET", target).body == b"cloud"
+        gateway.source.replace(settings)
+        gateway.wait_status(applied(1))
+    assert settings.store_url is not None
+    with running(settings, mirror=True) as gateway:  # settles what the first one may have left behind
+        gateway.request("GET", "/")
+    account = Reader.open(settings.store_url, tmp_path / "bodies").accounts()["other"]
+    assert (account.received, account.in_flight, account.skipped) == (1, 0, {SkipReason.NOT_SAMPLED: 1})
+
+
 @pytest.mark.usefixtures("each_parser")
 def test_what_was_refused_before_it_had_a_route_is_on_the_page(cloud: Backend, onprem: Backend, tmp_path: Path) -> None:
     settings = stored(one_route(cloud.url, onprem.url, path="/v1/*"), tmp_path)

@@ -87,6 +87,14 @@ async def test_json_values_are_redacted_before_anything_is_written(shelf: Shelf)
         assert a.request.body.sha256 == b.request.body.sha256
 
 
+async def test_a_route_that_the_settings_lost_keeps_its_rule_for_what_is_on_its_way(shelf: Shelf) -> None:
+    async with shelf.stored() as store:
+        store.configure({"classify": KeepRule(Bodies.HASHES)})
+        store.configure({"other": KeepRule()})
+        await store.save(with_answers("late", b"a face"))
+        assert loaded(store.reader(), "late") == [None] * 3
+
+
 def test_the_sample_of_matches_is_the_same_each_time_and_of_the_asked_size() -> None:
     ids = [f"id-{number}" for number in range(4000)]
     kept = {id_ for id_ in ids if keeps_match(KeepRule(Bodies.MISMATCHES, 5.0), id_)}
