@@ -65,8 +65,14 @@ class Fleet:
         forgotten."""
         kept: dict[tuple[str, str], Condition] = {}
         for backend in backends.values():
+            joined_s = self._clock() if backend.name in self._known else None
             for server in backend.servers:
-                kept[backend.name, server] = self._condition(backend, server)
+                found = self._conditions.get((backend.name, server))
+                if found is None:
+                    found = Condition(backend.rules, joined_s)
+                elif found.rules != backend.rules:
+                    found = Condition(backend.rules)
+                kept[backend.name, server] = found
         self._conditions, self._known = kept, frozenset(backends)
 
     def begin(
@@ -128,8 +134,6 @@ class Fleet:
         return any(other is not None and other.is_available(now_s) for other in others)
 
     def _condition(self, backend: Backend, server: str) -> Condition:
-        found = self._conditions.get((backend.name, server))
-        if found is None or (found.rules is not backend.rules and found.rules != backend.rules):
-            joined_s = self._clock() if found is None and backend.name in self._known else None
-            found = self._conditions[backend.name, server] = Condition(backend.rules, joined_s)
-        return found
+        """Return the server's condition. One that the settings do not know is as good as new: what is asked of it was
+        let in before they changed."""
+        return self._conditions.get((backend.name, server)) or Condition(backend.rules)

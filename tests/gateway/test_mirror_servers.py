@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gateway.backend_tls import ClientContexts
-from gateway.condition import Outcome
+from gateway.condition import Outcome, ServerState
 from gateway.fleet import Fleet
 from gateway.generation import Server, all_servers
 from gateway.mirror_servers import MirrorServers
@@ -58,6 +58,22 @@ def test_calls_are_spread_by_what_is_outstanding_and_cost_no_client_anything() -
         assert call is not None
         call.end(observed(FailureKind.CONNECT))
     assert all(fleet.is_available("onprem", url) for url in URLS), "the mirror's failures eject nothing for clients"
+
+
+def test_a_request_that_waited_through_a_change_brings_nothing_of_the_old_settings_back() -> None:
+    """Neither a server that was removed nor rules under which an open breaker would be forgotten."""
+    backend, servers, fleet, _ = pair()
+    patient = replace(backend, rules=ServerRules(breaker_failures=1))
+    fleet.configure({"onprem": replace(patient, servers=URLS[:1])})
+    first = fleet.begin(patient, servers[:1])
+    assert first is not None
+    first.end(Outcome.NO_CONNECTION)
+    late = fleet.begin(backend, servers)
+    assert late is not None
+    assert late.server.name != URLS[0], "its breaker is open, whatever the old rules say"
+    assert [(view.server, view.state) for view in fleet.views()] == [(URLS[0], ServerState.BROKEN)]
+    late.end(Outcome.SUCCESS)
+    assert [(view.server, view.state) for view in fleet.views()] == [(URLS[0], ServerState.BROKEN)]
 
 
 def test_a_server_that_fails_the_mirror_is_left_alone_by_it() -> None:
