@@ -128,7 +128,7 @@ class Relay:
                 return
             trace.note_route(verdict.route)
             try:
-                await self._serve(_choose(verdict, generation, self._sampler), trace, scope, receive, send)
+                await self._serve(self._chosen(verdict, generation), trace, scope, receive, send)
             finally:
                 verdict.release()
         finally:
@@ -145,7 +145,7 @@ class Relay:
             await refuse(verdict.problem, arrival.id, send, date)
             return
         try:
-            await self._bridge(_choose(verdict, generation, self._sampler), date, scope, receive, send)
+            await self._bridge(_choose(verdict, generation), date, scope, receive, send)
         finally:
             verdict.release()
 
@@ -164,6 +164,23 @@ class Relay:
             for backend in opened:
                 self._metrics.open_websockets(name, backend, -1)
             self._metrics.count_websocket(name, dispatch.backend.name, outcome)
+
+    def _chosen(self, entered: Entered, generation: Generation) -> _Pass:
+        """Choose the backend of a request, and whether it is to be mirrored."""
+        admitted = _choose(entered, generation)
+        arrival, route = entered.arrival, entered.route
+        crossed = admitted.main.backend.name == route.candidate
+        key = _sample_key(route, arrival)
+        skip = skip_reason(
+            route.shadow,
+            method=arrival.method,
+            sampled=not arrival.is_copy  # nobody's own, so it takes nothing of a rate
+            and self._sampler.chooses(route.name, route.shadow, key, served_by_candidate=crossed),
+            served_by_candidate=crossed,
+            content_length=arrival.content_length,
+            is_copy=arrival.is_copy,
+        )
+        return admitted._replace(skip=skip)
 
     def _count_refused(self, refused: Refused) -> None:
         name = refused.route.name if refused.route is not None else NO_ROUTE
@@ -274,25 +291,16 @@ class Relay:
         )
 
 
-def _choose(entered: Entered, generation: Generation, sampler: Sampler) -> _Pass:
+def _choose(entered: Entered, generation: Generation) -> _Pass:
     arrival, route = entered.arrival, entered.route
     name = sole(route.active) or choose(route.active, int(_caller(entered, generation).key(route.name), 16))
-    crossed, sample_key = name == route.candidate, _sample_key(route, arrival)
-    skip = skip_reason(
-        route.shadow,
-        method=arrival.method,
-        sampled=sampler.chooses(route.name, route.shadow, sample_key, served_by_candidate=crossed),
-        served_by_candidate=crossed,
-        content_length=arrival.content_length,
-        is_copy=arrival.is_copy,
-    )
     other = route.baseline if name == route.candidate else route.candidate
     return _Pass(
         arrival,
         route,
         generation.choices[name],
         generation.choices[other] if route.fallback else None,
-        skip,
+        SkipReason.NOT_SAMPLED,
         entered.added,
         generation.forwarding.change(arrival),
         entered.release,

@@ -23,9 +23,12 @@ from websockets.sync.server import ServerConnection, serve
 from websockets.typing import Subprotocol
 
 from gateway.settings import Credential, Settings
+from shadow.exchange import SkipReason
+from shadow.rule import ShadowRule
+from shadow.sampling import BURST
 from tests.fakes.backend import Backend, Peer, answering, plain
 from tests.gateway.client import encode
-from tests.gateway.harness import SOON_S, WAIT_S, Running, one_route, running, with_backend, with_limits
+from tests.gateway.harness import METHODS, SOON_S, WAIT_S, Running, one_route, running, with_backend, with_limits
 
 HANDSHAKE = [
     (b"Connection", b"Upgrade"),
@@ -126,6 +129,20 @@ def test_messages_pass_both_ways_and_nothing_is_mirrored(echo: Echo) -> None:
         (server,) = gateway.status()["backends"]["cloud"].values()
         assert server["outstanding"] == 0
     assert echo.codes == [1001]
+
+
+def test_what_is_never_mirrored_takes_nothing_of_the_mirrors_rate(echo: Echo) -> None:
+    """Neither a WebSocket nor another mirror's copy."""
+    rule = ShadowRule(percent=100, methods=METHODS, rate_per_s=0.01)
+    with running(bridging(echo.url, shadow=rule)) as gateway:
+        for _ in range(int(BURST)):
+            with opened(gateway):
+                pass
+            gateway.request("POST", "/", [(b"X-Crossfade-Shadow", b"1")])
+        gateway.request("POST", "/own")
+        *copies, own = gateway.taps.wait(int(BURST) + 1)
+    assert {copy.skipped for copy in copies} == {SkipReason.IS_A_COPY}
+    assert own.skipped is None
 
 
 def test_the_handshake_is_a_request_like_any_other(echo: Echo) -> None:
