@@ -10,7 +10,7 @@ Order, repetition and value bytes are kept (RFC 9110 section 5.3, 5.5). Only the
 * for a backend with a credential of its own, the client's ``Authorization`` and any field of the credential's name go,
   and the credential comes;
 * what the caller of ``request_fields`` drops and adds: forwarded fields and the trace context;
-* of a request also the same names with an underscore for a hyphen (``gateway.aliases``), and ``Content_Length``;
+* of a request also the same names with an underscore for a hyphen (``shadow.field_names``), and ``Content_Length``;
 * ``Date`` is added to an answer that has none (section 6.6.1 asks an intermediary with a clock to do so).
 
 Nothing else is invented: no User-Agent, Accept, Accept-Encoding, Via or Server.
@@ -22,43 +22,17 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
-from gateway.aliases import with_aliases
 from gateway.lines import encode_lines
 from gateway.settings import Credential
 from shadow.exchange import Headers
+from shadow.field_names import HOP_BY_HOP, nominated, with_aliases
 
 Fields = Sequence[tuple[bytes, bytes]]
 REQUEST_ID = b"x-request-id"
 
-_HOP_BY_HOP = frozenset(
-    {
-        b"connection",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-    }
-)
-# A Connection field must not be able to take these from a message: it would lose its framing, its target or what a
-# trusted proxy says about its origin.
-_NEVER_NOMINATED = frozenset(
-    {
-        b"content-length",
-        b"host",
-        REQUEST_ID,
-        b"forwarded",
-        b"x-forwarded-for",
-        b"x-forwarded-host",
-        b"x-forwarded-proto",
-    }
-)
 _LENGTH = frozenset({b"content-length"})
-_NOT_TO_BACKEND = with_aliases(_HOP_BY_HOP | {b"host", b"expect", REQUEST_ID} | _LENGTH) - _LENGTH
-_NOT_TO_CLIENT = _HOP_BY_HOP | {REQUEST_ID}
+_NOT_TO_BACKEND = with_aliases(HOP_BY_HOP | {b"host", b"expect", REQUEST_ID} | _LENGTH) - _LENGTH
+_NOT_TO_CLIENT = HOP_BY_HOP | {REQUEST_ID}
 _SECOND = timedelta(seconds=1)
 
 
@@ -121,7 +95,7 @@ def request_fields(
     if credential is not None:
         gone |= credential.replaced
     if b"connection" in dict(headers):
-        gone |= _nominated(headers)
+        gone |= nominated(values_of(headers, b"connection"))
     fields = [(b"host", authority)]
     fields += [field for field in headers if field[0] not in gone]
     fields += added
@@ -158,7 +132,7 @@ def answer_fields(
         raise InvalidAnswer("status")
     gone = _NOT_TO_CLIENT
     if b"connection" in names:
-        gone |= _nominated(fields)
+        gone |= nominated(values_of(fields, b"connection"))
     if status == 204 or (method == "CONNECT" and status < 300):
         gone |= _LENGTH
     if not gone.isdisjoint(names):
@@ -180,8 +154,3 @@ def claims_body(headers: Headers) -> bool:
     return bool(values_of(headers, b"transfer-encoding")) or any(
         value.strip() != b"0" for value in values_of(headers, b"content-length")
     )
-
-
-def _nominated(headers: Fields) -> frozenset[bytes]:
-    """Return the names that ``Connection`` takes out of the message."""
-    return frozenset(list_members(headers, b"connection")) - _NEVER_NOMINATED

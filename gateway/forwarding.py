@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address, ip_network
 
-from gateway.aliases import is_alias, with_aliases
 from gateway.arrival import Arrival
 from gateway.fields import values_of
 from shadow.exchange import Headers
+from shadow.field_names import is_alias, with_aliases
 
 MODES = ("off", "x-forwarded", "forwarded", "both")
 FOR, PROTO, HOST, FORWARDED = b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-host", b"forwarded"

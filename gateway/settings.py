@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
-from gateway.aliases import with_aliases
+from shadow.field_names import with_aliases
 from shadow.keeping import KeepRule
 from shadow.rule import MirrorLimits, ShadowRule, StreamRule
 

@@ -1,9 +1,9 @@
 """What the copy of a request looks like on the wire: pure functions from the client's fields to the shadow's.
 
-The client's fields keep their order, case and bytes. Gone are: hop-by-hop fields (RFC 9110 section 7.6.1) and
-``Expect``; the client's credentials (``ShadowRule.hides``) unless the rule forwards them; framing, which is written
-anew because the copy is complete. Added are: the target's own credential, the marker, the request id, and a trace
-context of its own.
+The client's fields keep their order, case and bytes. Gone is what goes on production's leg too (hop-by-hop fields, RFC
+9110 section 7.6.1, and ``Expect``, under all their spellings); the client's credentials (``ShadowRule.hides``) unless
+the rule forwards them; framing, which is written anew because the copy is complete. Added are: the target's own
+credential, the marker, the request id, and a trace context of its own.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ import re
 from collections.abc import Iterator
 
 from shadow.exchange import Headers, Request, Role
+from shadow.field_names import HOP_BY_HOP, nominated, with_aliases
 from shadow.rule import ShadowRule
 
 MARKERS = {Role.SHADOW: b"X-Crossfade-Shadow", Role.CONTROL: b"X-Crossfade-Control"}
 REQUEST_ID = b"X-Request-Id"
 
-_HOP_BY_HOP = frozenset(
-    {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect"}
-)
 _REWRITTEN = frozenset({b"host", b"content-length", b"traceparent", b"tracestate", REQUEST_ID.lower()})
 _OURS = frozenset(marker.lower() for marker in MARKERS.values())
-_NEVER_COPIED = _HOP_BY_HOP | _REWRITTEN | _OURS
+_NEVER_COPIED = with_aliases(HOP_BY_HOP | {b"expect"} | _REWRITTEN | _OURS)
 _TRACEPARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})(-.*)?")
 
 
@@ -44,11 +42,14 @@ def copy_headers(
     keys = {key for _, key, _ in fields}
     hosts = [value for _, key, value in fields if key == b"host"] if rule.preserve_host else ()
     host = hosts[0] if len(hosts) == 1 else authority
-    dropped = _dropped_names(fields, keys, rule)
+    dropped = _NEVER_COPIED.union(key for key in keys - _NEVER_COPIED if rule.hides(key.decode("latin-1")))
+    if b"connection" in keys:
+        gone = nominated(value for _, key, value in fields if key == b"connection")
+        fields = [field for field in fields if field[1] not in gone]
     added = [(MARKERS[role], b"1"), (REQUEST_ID, request_id.encode("latin-1", "replace"))]
     if credential is not None:
         name = credential[0].encode("latin-1")
-        dropped = dropped | {name.lower()}
+        dropped |= with_aliases({name.lower()})
         added.append((name, credential[1].encode("latin-1")))
     return (
         (b"Host", host),
@@ -62,15 +63,6 @@ def copy_headers(
 def join_target(prefix: bytes, target: bytes) -> bytes:
     """Put the path of a server's base URL before the raw request-target, byte for byte and with no double slash."""
     return prefix.rstrip(b"/") + target if target.startswith(b"/") else target
-
-
-def _dropped_names(fields: list[tuple[bytes, bytes, bytes]], keys: set[bytes], rule: ShadowRule) -> frozenset[bytes]:
-    dropped = {key for key in keys - _NEVER_COPIED if rule.hides(key.decode("latin-1"))}
-    if b"connection" in keys:
-        dropped |= {
-            option.strip().lower() for _, key, value in fields if key == b"connection" for option in value.split(b",")
-        }
-    return _NEVER_COPIED.union(dropped)
 
 
 def _framing(keys: set[bytes], size_bytes: int) -> Headers:

@@ -26,6 +26,13 @@ def is_secret(name: str) -> bool:
     return lower in SECRET_HEADERS or (lower not in _NOT_SECRET and _SECRET_WORD.search(lower) is not None)
 
 
+def carries_secret(name: str, secret_names: frozenset[str]) -> bool:
+    """Say the same of a name where ``secret_names`` (lower case) are secret as well: also with an underscore for a
+    hyphen, because a server behind may take the one for the other."""
+    lower = name.lower()
+    return lower in secret_names or lower.replace("_", "-") in secret_names or is_secret(lower)
+
+
 @dataclass(frozen=True, slots=True)
 class ShadowRule:
     """How one route is mirrored.
@@ -52,8 +59,7 @@ class ShadowRule:
 
     def hides(self, name: str) -> bool:
         """Say whether the copy goes without this header field."""
-        lower = name.lower()
-        return lower not in self.forward_headers and (lower in self.secret_names or is_secret(lower))
+        return name.lower() not in self.forward_headers and carries_secret(name, self.secret_names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from functools import partial
 from urllib.parse import unquote_to_bytes
 
 from shadow.exchange import Body, Exchange, Headers, Observation
-from shadow.rule import is_secret
+from shadow.rule import carries_secret
 from shadow.store.form_redaction import holds_json, is_form, redact_form
 from shadow.store.json_redaction import MAX_BYTES, Unreadable, is_binary, parse_path, redact_content
 
@@ -35,8 +35,7 @@ def redact(
     steps = [parse_path(path) for path in json_paths]
 
     def secret(name: bytes) -> bool:
-        text = name.decode("latin-1").lower()
-        return text in secret_names or is_secret(text)
+        return carries_secret(name.decode("latin-1"), secret_names)
 
     request = exchange.request
 

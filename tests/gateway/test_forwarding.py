@@ -90,7 +90,9 @@ def test_an_unknown_mode_is_refused() -> None:
 
 
 def test_a_client_cannot_have_a_trusted_proxys_word_removed() -> None:
-    fields = [(b"Connection", b"X-Forwarded-For, Forwarded"), (b"X-Forwarded-For", b"1.2.3.4")]
+    options = b"X-Forwarded-For, Forwarded, X-Real-IP, X-Forwarded-Port"
+    fields = [(b"Connection", options), (b"X-Forwarded-For", b"1.2.3.4")]
+    fields += [(b"X-Real-IP", b"1.2.3.4"), (b"X-Forwarded-Port", b"443")]
     with Backend(answering(plain())) as backend:
         settings = one_route(backend.url)
         trusting = replace(settings, limits=replace(settings.limits, trusted_proxies=("127.0.0.0/8",)))
@@ -98,6 +100,8 @@ def test_a_client_cannot_have_a_trusted_proxys_word_removed() -> None:
             gateway.request("GET", "/", fields)
             kept = gateway.taps.wait()[0].request.headers
         assert backend.requests[0].values(b"x-forwarded-for") == [b"1.2.3.4"]
+        assert backend.requests[0].values(b"x-real-ip") == [b"1.2.3.4"]
+        assert backend.requests[0].values(b"x-forwarded-port") == [b"443"]
         assert (b"x-forwarded-for", b"1.2.3.4") in kept
         with running(replace(settings, forwarded="both")) as gateway:
             gateway.request("GET", "/", fields)

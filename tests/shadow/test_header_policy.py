@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from gateway.fields import request_fields
+from gateway.settings import Credential
 from shadow.call import Target
 from shadow.exchange import Headers, Role
 from shadow.header_policy import copy_headers, join_target
-from shadow.rule import SECRET_HEADERS, ShadowRule
+from shadow.rule import SECRET_HEADERS, ShadowRule, is_secret
 from tests.shadow.bench import body_of, exchange_of
 
 TRACE = b"0af7651916cd43dd8448eb211c80319c"
@@ -65,7 +69,51 @@ def test_hop_by_hop_fields_and_those_that_connection_names_are_gone() -> None:
     assert {name for name, _ in headers} == {b"Host", b"X-Crossfade-Shadow", b"X-Request-Id"}
 
 
-@pytest.mark.parametrize("name", sorted(SECRET_HEADERS))
+NAMES = sorted(
+    {
+        *(b"host expect te upgrade trailer keep-alive keep_alive proxy-authenticate proxy-authorization".split()),
+        *(b"transfer-encoding transfer_encoding content_length x-request-id x_request_id proxy_connection".split()),
+        *(b"x-forwarded-for x-forwarded-port forwarded x-real-ip traceparent x-crossfade-shadow".split()),
+        *(b"authorization x-client-key x_client_key x-mine x_mine accept content-type".split()),
+    }
+)
+
+
+@given(
+    names=st.lists(st.sampled_from(NAMES), max_size=8),
+    nominated=st.lists(st.sampled_from(NAMES), max_size=3),
+    credential=st.sampled_from([None, ("X-Client-Key", "ours")]),
+)
+def test_the_copy_has_no_field_that_production_lacks_and_lacks_only_credentials(
+    names: list[bytes], nominated: list[bytes], credential: tuple[str, str] | None
+) -> None:
+    fields: list[tuple[bytes, bytes]] = [(name, b"clients") for name in names]
+    if nominated:
+        fields.append((b"connection", b", ".join(nominated)))
+    primary = request_fields(
+        tuple(fields), authority=b"a", request_id="rid", chunked=False, dropped=frozenset(), added=(),
+        credential=Credential(*credential) if credential is not None else None,
+    )  # fmt: skip
+    copy = copied(*fields, credential=credential)
+    sent, seen = {name for name, _ in primary}, {name.lower() for name, _ in copy}
+    assert seen - sent <= {b"x-crossfade-shadow", b"content-length"}
+    assert {name for name in sent - seen if not is_secret(name.decode())} <= {b"traceparent"}, "it is no valid one"
+    assert [value for name, value in copy if name.lower() == b"x-crossfade-shadow"] == [b"1"]
+
+
+@pytest.mark.parametrize("option", [b"X-Forwarded-For", b"x-real-ip, X-Forwarded-Port"])
+def test_a_connection_field_takes_nothing_of_what_a_trusted_proxy_said(option: bytes) -> None:
+    said = [(b"X-Forwarded-For", b"1.2.3.4"), (b"X-Real-Ip", b"1.2.3.4"), (b"X-Forwarded-Port", b"443")]
+    headers = copied((b"Connection", option), *said)
+    assert [field for field in headers if field in said] == said
+
+
+def test_a_secret_stays_one_with_an_underscore_for_a_hyphen() -> None:
+    rule = ShadowRule(secret_names=frozenset({"x-cloud-pass"}))
+    assert values(copied((b"X_Cloud_Pass", b"hush"), rule=rule), b"x_cloud_pass") == []
+
+
+@pytest.mark.parametrize("name", sorted(SECRET_HEADERS - {"proxy-authorization"}))
 def test_m12_credentials_are_stripped_unless_the_rule_forwards_them(name: str) -> None:
     field = (name.title().encode(), b"secret")
     assert values(copied(field), name.encode()) == []
