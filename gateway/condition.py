@@ -93,25 +93,26 @@ class Condition:
             return 1.0
         return max(MIN_SHARE, (now_s - began_s) / self.rules.slow_start_s)
 
-    def begin(self, now_s: float) -> None:
-        """Start a call."""
-        self._breaker.admit(now_s)
+    def begin(self, now_s: float) -> int:
+        """Start a call; return the breaker's turn, to end it with."""
         self.outstanding += 1
         self.served += 1
         self.last_begun_s = now_s
+        return self._breaker.admit(now_s)
 
-    def end(self, outcome: Outcome, now_s: float, *, is_last: bool) -> bool:
+    def end(self, outcome: Outcome, now_s: float, turn: int, *, is_last: bool) -> bool:
         """End a call; return whether that ejected the server. ``is_last`` says that no other one is available."""
         self.outstanding -= 1
         if outcome is Outcome.ABANDONED:
-            self._breaker.abandon()
+            self._breaker.abandon(turn)
             return False
         if outcome is Outcome.NO_CONNECTION:
-            self._breaker.fail(now_s)
+            self._breaker.fail(turn, now_s)
         else:
-            if self.is_broken:
+            was_broken = self.is_broken
+            self._breaker.succeed(turn)
+            if was_broken and not self.is_broken:
                 self._started_s = now_s
-            self._breaker.succeed()
         if outcome is Outcome.SUCCESS:
             self._failures = self._ejections_in_a_row = 0
             return False

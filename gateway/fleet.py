@@ -35,20 +35,21 @@ class ServerView:
 class Call:
     """A request that is under way at a server. ``end`` it in any case; only the first end counts."""
 
-    __slots__ = ("_backend", "_condition", "_ended", "_fleet", "server")
+    __slots__ = ("_backend", "_condition", "_ended", "_fleet", "_turn", "server")
 
-    def __init__(self, fleet: Fleet, backend: Backend, server: Server, condition: Condition) -> None:
+    def __init__(self, fleet: Fleet, backend: Backend, server: Server, condition: Condition, turn: int) -> None:
         self.server = server
         self._fleet = fleet
         self._backend = backend
         self._condition = condition
+        self._turn = turn
         self._ended = False
 
     def end(self, outcome: Outcome) -> None:
         """Say what came of it."""
         if not self._ended:
             self._ended = True
-            self._fleet.end(self._backend, self.server, self._condition, outcome)
+            self._fleet.end(self._backend, self.server, self._condition, self._turn, outcome)
 
 
 class Fleet:
@@ -95,8 +96,7 @@ class Fleet:
             return None
         place = pick([condition for _, condition in usable], now_s, self._rng) if len(usable) > 1 else 0
         server, condition = usable[place]
-        condition.begin(now_s)
-        return Call(self, backend, server, condition)
+        return Call(self, backend, server, condition, condition.begin(now_s))
 
     def is_available(self, backend: str, server: str) -> bool:
         """Whether nothing keeps requests away from this server."""
@@ -117,11 +117,11 @@ class Fleet:
             for (backend, server), one in self._conditions.items()
         ]
 
-    def end(self, backend: Backend, server: Server, condition: Condition, outcome: Outcome) -> None:
+    def end(self, backend: Backend, server: Server, condition: Condition, turn: int, outcome: Outcome) -> None:
         """Take note of what came of a call; the ``Call`` does this."""
         now_s, was_broken = self._clock(), condition.is_broken
         is_last = outcome in _FAILED and not self._has_other(backend, server, now_s)
-        if condition.end(outcome, now_s, is_last=is_last):
+        if condition.end(outcome, now_s, turn, is_last=is_last):
             _log.warning("server %s of %s is ejected: its requests failed", server.name, backend.name)
         if was_broken is not condition.is_broken:
             _log.warning(

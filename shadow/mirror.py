@@ -285,23 +285,24 @@ class Mirror:
             return SkipReason.BUDGET_FULL  # the disk that they were to wait on failed
         if job.exchange.request.body.size_bytes > LARGE_BYTES:
             await self._courtesy.pause(job.tapped_s)
-        if not job.breaker.admit(self._clock()):
+        turn = job.breaker.admit(self._clock())
+        if not turn:
             return SkipReason.BREAKER_OPEN
         if self._caller is not None:
-            await self._call_shadow(job, self._caller)
+            await self._call_shadow(job, turn, self._caller)
             await self._call_control(job, self._caller)
         return None
 
-    async def _call_shadow(self, job: _Job, caller: Caller) -> None:
+    async def _call_shadow(self, job: _Job, turn: int, caller: Caller) -> None:
         try:
             shadow = await caller.observe(job.exchange, job.target, job.rule, Role.SHADOW)
         except BaseException:
-            job.breaker.abandon()
+            job.breaker.abandon(turn)
             raise
         if shadow.failure is not None and shadow.failure.kind is FailureKind.CONNECT:
-            job.breaker.fail(self._clock())
+            job.breaker.fail(turn, self._clock())
         else:
-            job.breaker.succeed()
+            job.breaker.succeed(turn)
         job.exchange = job.exchange.with_leg(Role.SHADOW, shadow)
 
     async def _call_control(self, job: _Job, caller: Caller) -> None:

@@ -145,21 +145,22 @@ class Limiter:
     async def _ask_redis(
         self, redis: RedisCounters, charges: Sequence[Charge], lease: str, commit: bool
     ) -> Decision | None:
-        if not self._breaker.admit(self._clock()):
+        turn = self._breaker.admit(self._clock())
+        if not turn:
             self._count_failure()
             return None
         try:
             async with asyncio.timeout(self._settings.timeout_s):
                 decision = await redis.decide(charges, lease, commit=commit)
         except STORE_FAILURES as error:
-            self._breaker.fail(self._clock())
+            self._breaker.fail(turn, self._clock())
             # The class only: messages of the client library name the server.
             self._note_failure(f"limits cannot be checked ({type(error).__name__})")
             return None
         except asyncio.CancelledError:
-            self._breaker.abandon()
+            self._breaker.abandon(turn)
             raise
-        self._breaker.succeed()
+        self._breaker.succeed(turn)
         if decision.healed:
             self._note_failure("a counter that was none of ours was removed")
         return decision

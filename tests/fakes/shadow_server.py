@@ -69,6 +69,10 @@ class ShadowServer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._server.wait_closed()
 
+    def refuse(self) -> None:
+        """Take no more connections; those that are there go on."""
+        self._server.close()
+
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         self.connected.set()

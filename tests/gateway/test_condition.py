@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -16,8 +17,8 @@ RULES = ServerRules(eject_after=3, eject_s=10, breaker_failures=2, breaker_reset
 
 
 def call(condition: Condition, outcome: Outcome, now_s: float = 0.0, *, is_last: bool = False) -> bool:
-    condition.begin(now_s)
-    return condition.end(outcome, now_s, is_last=is_last)
+    turn = condition.begin(now_s)
+    return condition.end(outcome, now_s, turn, is_last=is_last)
 
 
 def test_failures_in_a_row_eject_and_time_brings_back() -> None:
@@ -68,9 +69,9 @@ def test_the_breaker_opens_for_refused_connections_also_of_the_last_one_and_one_
         call(one, Outcome.NO_CONNECTION, is_last=True)
     assert (one.state(0.5), one.is_connectable(0.5)) == (ServerState.BROKEN, False)
     assert one.is_connectable(1.0)
-    one.begin(1.0)
+    turn = one.begin(1.0)
     assert not one.is_connectable(5.0), "one call tries, and no second one while it does"
-    one.end(Outcome.SUCCESS, 5.0, is_last=True)
+    one.end(Outcome.SUCCESS, 5.0, turn, is_last=True)
     assert one.state(5.0) is ServerState.UP
 
 
@@ -79,6 +80,19 @@ def test_a_failure_after_the_connection_does_not_open_the_breaker() -> None:
     for _ in range(20):
         call(one, Outcome.FAILURE, is_last=True)
     assert one.is_connectable(0)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.SUCCESS, Outcome.FAILURE, Outcome.ABANDONED])
+def test_a_call_from_before_the_breaker_opened_does_not_close_it(outcome: Outcome) -> None:
+    one = Condition(replace(RULES, slow_start_s=20))
+    early = one.begin(0.0)
+    for _ in range(2):
+        call(one, Outcome.NO_CONNECTION, is_last=True)
+    one.end(outcome, 0.5, early, is_last=True)
+    assert (one.state(0.5), one.is_connectable(0.5)) == (ServerState.BROKEN, False)
+    turn = one.begin(1.0)
+    one.end(Outcome.SUCCESS, 2.0, turn, is_last=True)
+    assert one.state(2.0) is ServerState.STARTING
 
 
 def test_checks_move_a_server_only_at_their_thresholds() -> None:
@@ -112,8 +126,7 @@ def test_equals_are_used_evenly_and_in_no_fixed_order(count: int) -> None:
     many, rng, order = [Condition(RULES) for _ in range(count)], random.Random(1), []
     for now_s in range(count * 300):
         place = pick(many, float(now_s), rng)
-        many[place].begin(float(now_s))
-        many[place].end(Outcome.SUCCESS, float(now_s), is_last=False)
+        call(many[place], Outcome.SUCCESS, float(now_s))
         order.append(place)
     shares = Counter(order)
     assert min(shares.values()) > 0.85 * 300

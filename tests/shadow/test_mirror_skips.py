@@ -96,6 +96,26 @@ async def test_breaker_open_also_empties_what_was_queued_before_it_opened() -> N
     assert bench.skipped() == {SkipReason.BREAKER_OPEN: 7}
 
 
+async def test_breaker_open_stays_open_though_a_call_from_before_it_opened_succeeds_late() -> None:
+    gate, limits = asyncio.Event(), MirrorLimits(max_concurrent=2, breaker_failures=3, breaker_reset_s=3600)
+    async with (
+        ShadowServer(waits(gate, answers())) as server,
+        mirroring(targets_of(server.url), limits=limits) as bench,
+    ):
+        bench.send(exchange_of("slow"))
+        await server.connected.wait()
+        server.refuse()
+        for n in range(4):
+            bench.send(exchange_of(f"refused-{n}"))
+        async with asyncio.timeout(30):
+            while not bench.skipped():  # noqa: ASYNC110 - a count has no event
+                await asyncio.sleep(0.01)
+        gate.set()
+        await bench.drained()
+        assert bench.mirror.status()["breakers"] == {"cloud": "closed", "onprem": "open"}
+    assert bench.account().recorded == 4
+
+
 async def test_fell_back_when_neither_of_the_pair_answered() -> None:
     async with ShadowServer(answers()) as server, mirroring(targets_of(server.url)) as bench:
         bench.send(exchange_of(served_by="emergency"))
