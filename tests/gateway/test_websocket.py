@@ -133,7 +133,7 @@ def test_messages_pass_both_ways_and_nothing_is_mirrored(echo: Echo) -> None:
 
 def test_what_is_never_mirrored_takes_nothing_of_the_mirrors_rate(echo: Echo) -> None:
     """Neither a WebSocket nor another mirror's copy."""
-    rule = ShadowRule(percent=100, methods=METHODS, rate_per_s=0.01)
+    rule = ShadowRule(percent=100, methods=METHODS, rate_per_s=1)
     with running(bridging(echo.url, shadow=rule)) as gateway:
         for _ in range(int(BURST)):
             with opened(gateway):
