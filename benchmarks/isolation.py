@@ -2,12 +2,12 @@
 
 ``python -m benchmarks.isolation [--quick] [--no-peers]`` prints Markdown tables. Quick: about 5 minutes; in full under
 13. Open loop at a stated rate over connections that are reused; what is not answered within 2 s of the end of its run
-is an error. While *off* is measured the gateway that mirrors is stopped (SIGSTOP), with all that it still has to do, or
-the one would be measured with the other's work. Each round has gateways of its own, since two processes of one program
-differ by more than a mirror does. An *on* figure, the median of its runs, is within when it is no worse than the worst
-*off* run of the same size. Exit code 1, and what it was, when one is not within, a client saw an error, memory passed
-budget + 100 MiB or did not come back, or the account of the mirror does not balance. Beside it the mirrors of nginx
-(apt-get install nginx), Traefik and Envoy (pip install 'crossfade[bench]').
+is an error. While one gateway is measured the other is stopped (SIGSTOP), with all that it still has to do, or the one
+would be measured with the other's work; each is woken as long before its own turn. Each round has gateways of its own,
+since two processes of one program differ by more than a mirror does. An *on* figure, the median of its runs, is within
+when it is no worse than the worst *off* run of the same size. Exit code 1, and what it was, when one is not within, a
+client saw an error, memory passed budget + 100 MiB or did not come back, or the account of the mirror does not balance.
+Beside it the mirrors of nginx (apt-get install nginx), Traefik and Envoy (pip install 'crossfade[bench]').
 
 The gateways and the peers have the first core, with all that their mirrors do; clients and backend have the others.
 Left to the system, the client and the gateway share a core in one run and not in the next, which is as much as what is
@@ -83,7 +83,7 @@ class Bench:
             with ExitStack() as stack:
                 shadow, shadow_process = _start_shadow(stack, behaviour)
                 on, on_port = stack.enter_context(self._gateway("on", 100, backend, shadow))
-                _, off_port = stack.enter_context(self._gateway("off", 0, backend, shadow))
+                off, off_port = stack.enter_context(self._gateway("off", 0, backend, shadow))
                 for port in (on_port, off_port):
                     uvloop.run(load(port, 1_000, 100, 0.5))
                 before_mib = memory_mib(on.pid)
@@ -91,7 +91,8 @@ class Bench:
                     earlier = _copies(shadow, 50) if behaviour == "fast" else 0
                     with _stopped(on):
                         self._run(behaviour, size, "off", off_port)
-                    run = self._run(behaviour, size, "on", on_port)
+                    with _stopped(off):
+                        run = self._run(behaviour, size, "on", on_port)
                     if behaviour == "fast":
                         self._count(size, "on", shadow, earlier, run)
                 if shadow_process is not None:

@@ -6,12 +6,13 @@ import ctypes
 import mmap
 import time
 
+from shadow.courtesy import ASIDE_S
+
 AT_HAND_BYTES = 64 * 1024 * 1024
 """What may be free at the end of the heap; the library's own bound can grow to as much."""
 AHEAD_BYTES = 24 * 1024 * 1024
 """Two bodies of ten megabytes."""
 STEP_BYTES = 1024 * 1024
-ASIDE_S = 0.00005
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 _HEAP_BYTES = 32 * 1024 * 1024

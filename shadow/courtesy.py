@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 PATIENCE_S = 0.25
 STEP_S = 0.002
@@ -36,10 +36,12 @@ def _nobody() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Courtesy:
-    """Waits as long as ``busy``, which any thread may call, says that production is served. The clock is monotonic."""
+    """Waits as long as ``busy``, which any thread may call, says that production is served. The clock is monotonic;
+    small work is gathered for up to ``gather_s``."""
 
     busy: Callable[[], bool] = _nobody
     clock: Callable[[], float] = time.monotonic
+    gather_s: float = GATHER_S
 
     @property
     def is_owed(self) -> bool:
@@ -63,7 +65,7 @@ class Courtesy:
 
     def unless(self, urgent: Callable[[], bool]) -> Courtesy:
         """Return a courtesy that ends when something is urgent."""
-        return Courtesy(lambda: self.busy() and not urgent(), self.clock)
+        return replace(self, busy=lambda: self.busy() and not urgent())
 
     def _must_wait(self, since_s: float) -> bool:
         return self.clock() - since_s < PATIENCE_S and self.busy()

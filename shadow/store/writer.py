@@ -5,9 +5,9 @@ returns what to write; ``commit`` writes all of a batch in one transaction. When
 committed one by one. Jobs said to be ``slow`` are prepared several at a time, because an object store answers late. A
 job that its caller cancelled before its turn is not done at all.
 
-Where courtesy is owed a batch is waited for, until it is half full or ``GATHER_S`` have passed: most of what
-a transaction costs is the same for one exchange as for a hundred. And the thread steps aside after each thing
-that it does, in the transaction too: production then waits for a statement and not for a batch.
+Where courtesy is owed a batch is waited for, until it is half full or ``Courtesy.gather_s`` have passed: most of what a
+transaction costs is the same for one exchange as for a hundred. And the thread steps aside after each thing that it
+does, in the transaction too: production then waits for a statement and not for a batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Generic, TypeVar
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from shadow.courtesy import GATHER_S, NO_COURTESY, Courtesy
+from shadow.courtesy import NO_COURTESY, Courtesy
 from shadow.errors import StoreClosed, StoreError, StoreFull
 from shadow.store.database import writing
 
@@ -118,7 +118,7 @@ class Writer(Generic[T]):
         batch: list[_Job[T]] = []
         job = self._jobs.get()
         if job is not None and self._courtesy.is_owed:
-            self._enough.wait(GATHER_S)
+            self._enough.wait(self._courtesy.gather_s)
             self._enough.clear()
         while job is not None:
             batch.append(job)

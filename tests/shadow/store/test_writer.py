@@ -1,0 +1,78 @@
+"""The thread that writes: one transaction for what comes together, and when it does not wait for more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import wait
+from functools import partial
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, Engine
+
+from shadow.courtesy import NO_COURTESY, Courtesy
+from shadow.errors import StoreError
+from shadow.store.database import open_database
+from shadow.store.writer import MAX_BATCH, Writer
+
+LONG_S = 60.0
+"""What is done long before this was not waited for."""
+WAIT_S = LONG_S / 2
+OWED = Courtesy(lambda: True, gather_s=LONG_S)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    found = open_database(f"sqlite:///{tmp_path}/store.db")
+    yield found
+    found.dispose()
+
+
+class Batches:
+    """What is written in each transaction; a negative number cannot be."""
+
+    def __init__(self) -> None:
+        self.seen: list[list[int]] = []
+
+    def commit(self, connection: Connection, items: Sequence[int]) -> list[int]:
+        """Take note of a batch."""
+        self.seen.append(list(items))
+        if min(items) < 0:
+            raise ValueError("negative")
+        return list(items)
+
+
+def test_where_production_is_served_what_comes_is_gathered_and_the_end_does_not_wait(engine: Engine) -> None:
+    batches = Batches()
+    writer = Writer(engine, batches.commit, 1000, OWED)
+    futures = [writer.submit(partial(int, n)) for n in range(3)]
+    writer.close()
+    assert batches.seen == [[0, 1, 2]]
+    assert [future.result(0) for future in futures] == [0, 1, 2]
+
+
+def test_half_a_batch_is_written_at_once(engine: Engine) -> None:
+    batches = Batches()
+    writer = Writer(engine, batches.commit, 1000, OWED)
+    futures = [writer.submit(partial(int, n)) for n in range(MAX_BATCH // 2)]
+    assert not wait(futures, WAIT_S).not_done
+    assert batches.seen == [list(range(MAX_BATCH // 2))]
+    writer.close()
+
+
+@pytest.mark.parametrize("courtesy", [NO_COURTESY, OWED])
+def test_one_that_cannot_be_written_costs_the_others_nothing(engine: Engine, courtesy: Courtesy) -> None:
+    batches = Batches()
+    writer = Writer(engine, batches.commit, 1000, courtesy)
+    futures = [writer.submit(partial(int, n)) for n in (1, -1, 2)]
+    writer.close()
+    assert [futures[place].result(0) for place in (0, 2)] == [1, 2]
+    with pytest.raises(StoreError):
+        futures[1].result(0)
+
+
+def test_without_anybody_to_give_way_to_nothing_waits(engine: Engine) -> None:
+    batches = Batches()
+    writer = Writer(engine, batches.commit, 1000, Courtesy(gather_s=LONG_S))
+    assert writer.submit(lambda: 7).result(WAIT_S) == 7
+    writer.close()
