@@ -106,19 +106,19 @@ class Bucket:
     @contextmanager
     def _request(self) -> Iterator[None]:
         with self._lock:
-            admitted = self._breaker.admit(time.monotonic())
-        if not admitted:
+            turn = self._breaker.admit(time.monotonic())
+        if not turn:
             raise StoreError("the object store failed a moment ago")
         try:
             yield
         except (BaseError, OSError) as error:
             _log.debug("the object store failed", exc_info=error)
             with self._lock:
-                self._breaker.fail(time.monotonic())
+                self._breaker.fail(turn, time.monotonic())
             raise StoreError(f"the object store failed: {type(error).__name__}") from error
         except BaseException:
             with self._lock:
-                self._breaker.abandon()
+                self._breaker.abandon(turn)
             raise
         with self._lock:
-            self._breaker.succeed()
+            self._breaker.succeed(turn)
