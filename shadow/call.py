@@ -58,7 +58,8 @@ class Caller:
         self._calls: dict[str, UncountedCall] = {}
 
     async def observe(self, exchange: Exchange, target: Target, rule: ShadowRule, role: Role) -> Observation:
-        """Send the exchange's request to the target and return what came back.
+        """Send the exchange's request to the target and return what came back. Where no server takes a call nobody is
+        asked: it then is a failure to connect without a ``server``.
 
         The answer's bytes are reserved in the budget and belong to the returned body. While the disk is behind the
         answer is not read, for at most the target's timeout again in all; this counts neither against that timeout nor

@@ -289,11 +289,14 @@ class Mirror:
         if not turn:
             return SkipReason.BREAKER_OPEN
         if self._caller is not None:
-            await self._call_shadow(job, turn, self._caller)
+            if not await self._call_shadow(job, turn, self._caller):
+                return SkipReason.BREAKER_OPEN
             await self._call_control(job, self._caller)
         return None
 
-    async def _call_shadow(self, job: _Job, turn: int, caller: Caller) -> None:
+    async def _call_shadow(self, job: _Job, turn: int, caller: Caller) -> bool:
+        """Call the shadow; ``False`` when nobody was asked, because the breakers of all its servers are open. This
+        counts for ours as well, so that nothing is kept in vain."""
         try:
             shadow = await caller.observe(job.exchange, job.target, job.rule, Role.SHADOW)
         except BaseException:
@@ -304,11 +307,13 @@ class Mirror:
         else:
             job.breaker.succeed(turn)
         job.exchange = job.exchange.with_leg(Role.SHADOW, shadow)
+        return bool(shadow.server)
 
     async def _call_control(self, job: _Job, caller: Caller) -> None:
         if wants_control(job.rule, job.exchange.id):
             control = await caller.observe(job.exchange, job.baseline, job.rule, Role.CONTROL)
-            job.exchange = job.exchange.with_leg(Role.CONTROL, control)
+            if control.server:
+                job.exchange = job.exchange.with_leg(Role.CONTROL, control)
 
     async def _keep(self, job: _Job) -> None:
         outcome: SkipReason | None = SkipReason.LOST

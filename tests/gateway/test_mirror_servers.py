@@ -13,9 +13,10 @@ from gateway.generation import Server, all_servers
 from gateway.mirror_servers import MirrorServers
 from gateway.settings import Backend, ServerRules
 from shadow.exchange import Failure, FailureKind, Observation
+from shadow.store.reader import Reader
 from tests.fakes.backend import Backend as FakeBackend
 from tests.fakes.backend import answering, plain
-from tests.gateway.harness import one_route, running, stored, with_backend
+from tests.gateway.harness import one_route, running, stored, with_backend, with_route
 
 URLS = ("http://a.test", "http://b.test")
 
@@ -103,7 +104,7 @@ def test_a_server_that_is_ejected_for_clients_gets_no_copy_unless_it_is_all_ther
     assert only is not None
 
 
-def test_no_server_at_all_is_a_failure_that_is_recorded() -> None:
+def test_where_no_server_takes_a_call_none_is_chosen() -> None:
     backend, servers, _, mirror = pair(ServerRules(breaker_failures=1, breaker_reset_s=60))
     for _ in range(2):
         call = mirror.choose(backend, servers)
@@ -125,3 +126,52 @@ def test_copies_go_round_a_dead_server_over_real_sockets(tmp_path: Path) -> None
                 assert gateway.request("GET", "/").status == 200
             gateway.wait_status(lambda status: bool(status["routes"]["all"]["account"]["recorded"] == 12))
         assert len(alive.requests) >= 11
+
+
+def test_what_no_server_was_asked_is_skipped_and_never_recorded_as_a_failure(tmp_path: Path) -> None:
+    """The servers' breakers open before the mirror's own does: at five refusals of each, and not at twenty."""
+    with FakeBackend(answering(plain())) as gone:
+        dead = gone.url
+    with FakeBackend(answering(plain())) as cloud:
+        settings = stored(one_route(cloud.url, dead), tmp_path)
+        settings = with_backend(settings, "onprem", rules=ServerRules(breaker_failures=5, breaker_reset_s=60))
+        settings = replace(settings, mirror=replace(settings.mirror, max_concurrent=1))
+        with running(settings, mirror=True) as gateway:
+            for _ in range(40):
+                assert gateway.request("GET", "/").status == 200
+            status = gateway.wait_status(lambda status: bool(status["routes"]["all"]["account"]["in_flight"] == 0))
+            account = status["routes"]["all"]["account"]
+            assert status["mirror"]["breakers"]["onprem"] == "open"
+    assert (account["recorded"], account["skipped"]) == (5, {"breaker_open": 35})
+    reader = Reader.open(f"sqlite:///{tmp_path}/crossfade.db", tmp_path / "bodies")
+    try:
+        assert [found.shadow.server for found in reader.exchanges() if found.shadow] == [dead] * 5
+    finally:
+        reader.close()
+
+
+def test_a_control_that_no_server_was_asked_is_none(tmp_path: Path) -> None:
+    """The cloud is gone, and served by nobody to the mirror's controls, while the candidate answers the clients."""
+    with FakeBackend(answering(plain())) as gone:
+        dead = gone.url
+    with FakeBackend(answering(plain())) as onprem:
+        settings = stored(one_route(dead, onprem.url), tmp_path)
+        rule = replace(settings.routes[0].shadow, control_percent=100, both_ways=True)
+        settings = with_route(settings, active={"onprem": 100}, shadow=rule)
+        settings = with_backend(settings, "cloud", rules=ServerRules(breaker_failures=3, breaker_reset_s=60))
+        settings = replace(settings, mirror=replace(settings.mirror, max_concurrent=1))
+        with running(settings, mirror=True) as gateway:
+            for _ in range(4):
+                assert gateway.request("GET", "/").status == 200
+            status = gateway.wait_status(lambda status: bool(status["routes"]["all"]["account"]["in_flight"] == 0))
+            account = status["routes"]["all"]["account"]
+    assert (account["recorded"], account["skipped"]) == (2, {"breaker_open": 2})
+    reader = Reader.open(f"sqlite:///{tmp_path}/crossfade.db", tmp_path / "bodies")
+    try:
+        legs = [(found.shadow, found.control) for found in reader.exchanges()]
+        assert [(leg and leg.server, control and control.server) for leg, control in legs] == [
+            (dead, dead),
+            (dead, None),
+        ]
+    finally:
+        reader.close()
