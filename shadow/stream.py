@@ -3,8 +3,9 @@
 An entry holds one parcel. Whoever adds asks for room first, in the same script, so that neither length nor bytes ever
 exceed their bounds; whoever is done with an entry acknowledges, deletes and uncounts it in one script, once.
 ``pending`` counts, for each run of a gateway and route, the entries that are there, and a hash of its own what workers
-skipped, by reason: what a gateway added and is in neither, nor stored, was lost with a Redis that died. Those hashes go
-``SKIPPED_KEPT_S`` after anybody read or wrote them.
+skipped, by reason: what a gateway added and is in neither, nor stored, was lost, with a Redis that died or because
+somebody trimmed the stream. Whoever asks sees first that the counts fit the stream. Those hashes go ``SKIPPED_KEPT_S``
+after anybody read or wrote them.
 
 All keys carry one hash tag, so that they live on the same node of a cluster.
 """
@@ -31,8 +32,16 @@ STREAM, BYTES, PENDING = "{crossfade}:exchanges", "{crossfade}:bytes", "{crossfa
 SKIPPED = "{crossfade}:skipped:"
 SKIPPED_KEPT_S = 7 * 86400
 GROUP = "workers"
+MAX_RECOUNTED = 20_000
 CONNECT_TIMEOUT_S = 1.0
 TIMEOUT_S = 3.0
+
+_FOUND = """
+redis.call('XDEL', KEYS[1], '0-0')
+return redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], '0', 'MKSTREAM')
+"""
+"""Begins with a write that needs no memory: what follows in a script is then done also where memory is at its limit,
+and only with a group can the stream that fills it be emptied."""
 
 _ADD = """
 if redis.call('XLEN', KEYS[1]) >= tonumber(ARGV[1]) then return 0 end
@@ -45,15 +54,36 @@ return 1
 
 _DONE = """
 if redis.call('XACK', KEYS[1], ARGV[1], ARGV[2]) == 0 then return 0 end
-redis.call('XDEL', KEYS[1], ARGV[2])
-redis.call('DECRBY', KEYS[2], ARGV[3])
-if redis.call('HINCRBY', KEYS[3], ARGV[4], -1) <= 0 then redis.call('HDEL', KEYS[3], ARGV[4]) end
+if redis.call('XDEL', KEYS[1], ARGV[2]) == 1 then
+  redis.call('DECRBY', KEYS[2], ARGV[3])
+  if redis.call('HINCRBY', KEYS[3], ARGV[4], -1) <= 0 then redis.call('HDEL', KEYS[3], ARGV[4]) end
+end
 if ARGV[5] ~= '' then
   redis.call('HINCRBY', KEYS[4], ARGV[5], 1)
   redis.call('EXPIRE', KEYS[4], ARGV[6])
 end
 return 1
 """
+
+_RECOUNT = """
+local length, bytes, counted = redis.call('XLEN', KEYS[1]), tonumber(redis.call('GET', KEYS[2]) or '0'), 0
+for _, count in ipairs(redis.call('HVALS', KEYS[3])) do counted = counted + count end
+if (counted == length and (bytes > 0) == (length > 0)) or length > tonumber(ARGV[1]) then return end
+redis.call('DEL', KEYS[2], KEYS[3])
+local from = '-'
+repeat
+  local entries = redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', 100)
+  for _, entry in ipairs(entries) do
+    local fields = {size = 0, owner = ''}
+    for place = 1, #entry[2], 2 do fields[entry[2][place]] = entry[2][place + 1] end
+    redis.call('INCRBY', KEYS[2], tonumber(fields.size) or 0)
+    redis.call('HINCRBY', KEYS[3], fields.owner, 1)
+    from = '(' .. entry[1]
+  end
+until #entries < 100
+"""
+"""Reads the whole stream, but only where the counts do not fit it, nor where it is longer than ``MAX_RECOUNTED``: so
+many may take Redis a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +109,10 @@ class Stream:
         )
         self._max_length = max_length
         self._max_bytes = max_bytes
+        self._found = self._redis.register_script(_FOUND)
         self._add = self._redis.register_script(_ADD)
         self._done = self._redis.register_script(_DONE)
+        self._recount = self._redis.register_script(_RECOUNT)
 
     async def ping(self) -> None:
         """See that Redis answers."""
@@ -93,7 +125,9 @@ class Stream:
         return bool(await self._add(keys=[STREAM, BYTES, PENDING], args=[*bounds, *told]))
 
     async def held(self, owners: list[str]) -> dict[str, Held]:
-        """Return what is there of each owner and what of it was skipped, all as of one moment."""
+        """Return what is there of each owner and what of it was skipped, all as of one moment. What a person or an
+        eviction took out of the stream counts no longer, for anybody."""
+        await self._recount(keys=[STREAM, BYTES, PENDING], args=[MAX_RECOUNTED])
         if not owners:
             return {}
         async with self._redis.pipeline(transaction=True) as together:
@@ -118,7 +152,7 @@ class Stream:
     async def found_group(self) -> None:
         """Make the group of workers, where there is none."""
         try:
-            await self._redis.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
+            await self._found(keys=[STREAM], args=[GROUP])
         except ResponseError as error:
             if not str(error).startswith("BUSYGROUP"):
                 raise
