@@ -1,14 +1,14 @@
 """A bounded queue with a lane for each route, so that a busy route can neither starve nor displace the others.
 
-First in, first out within a lane; lanes take turns. When the queue is full, the newest item of the longest lane gives
-way to a route that holds less than its equal share; a route at or above its share loses its own newcomer. No call
-waits.
+First in, first out within a lane; lanes take turns, and one whose first item may not begin yet is passed over. When
+the queue is full, the newest item of the longest lane gives way to a route that holds less than its equal share; a
+route at or above its share loses its own newcomer. No call waits.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -39,11 +39,11 @@ class Lanes(Generic[T]):
         self._size += 1
         return displaced
 
-    def take(self) -> T:
-        """Remove and return the next item. Raises ``LookupError`` when nothing waits."""
-        if not self._lanes:
-            raise LookupError("nothing is queued")
-        route = next(iter(self._lanes))
+    def take(self, may_begin: Callable[[T], bool] = lambda _: True) -> T | None:
+        """Remove and return the next item that may begin; ``None`` when none does."""
+        route = next((name for name, lane in self._lanes.items() if may_begin(lane[0])), None)
+        if route is None:
+            return None
         lane = self._lanes.pop(route)
         item = lane.popleft()
         if lane:
@@ -53,8 +53,8 @@ class Lanes(Generic[T]):
 
     def drain(self) -> Iterator[T]:
         """Remove and yield everything."""
-        while self._size:
-            yield self.take()
+        while (item := self.take()) is not None:
+            yield item
 
     def _make_room(self, route: str) -> T | None:
         held = len(self._lanes.get(route, ()))

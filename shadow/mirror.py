@@ -2,11 +2,12 @@
 
 Theory of operation. ``tap`` is called on the event loop after the client has its answer. It either counts the
 exchange as skipped or puts it into the bounded queue; it never awaits and never raises. ``max_concurrent`` workers
-take jobs from the queue. A job makes the shadow call, then, when sampled, the control call (one after the other, so
-that the second does not disturb the latency of the first). Then a task of its own saves it, at most ``SAVES_AT_ONCE``
-of them, and its worker goes on: a slow store takes no place of a call, and has enough to write to write in batches.
-Whatever happens, a job is settled exactly once: counted as recorded or under one reason, its bytes given back to the
-budget.
+take jobs from the queue: each that waits there has a permit in ``_queued``, or is among the ``_held_up`` while its
+target has its share of the places (``shadow/places.py``). A job makes the shadow call, then, when sampled, the control
+call (one after the other, so that the second does not disturb the latency of the first). Then a task of its own saves
+it, at most ``SAVES_AT_ONCE`` of them, and its worker goes on: a slow store takes no place of a call, and has enough to
+write to write in batches. Whatever happens, a job is settled exactly once: counted as recorded or under one reason, its
+bytes given back to the budget.
 
 A job keeps the targets it was tapped with, whatever ``configure`` brings later. On ``aclose`` new exchanges are
 counted as ``shutdown``, the rest drains until the deadline, calls still under way are then cut, but a save that has
@@ -32,6 +33,7 @@ from shadow.courtesy import LARGE_BYTES, NO_COURTESY, Courtesy
 from shadow.errors import StoreError, StreamFull
 from shadow.exchange import Exchange, FailureKind, Role, SkipReason
 from shadow.lanes import Lanes
+from shadow.places import Places
 from shadow.rule import MirrorLimits, ShadowRule
 from shadow.selection import wants_control
 from shadow.spool import is_whole, let_go
@@ -57,6 +59,12 @@ class MirrorRoute:
     def other(self, backend: str) -> str | None:
         """Return the one that gets the copy of what this backend answered; ``None`` for one that is not of the pair."""
         return {self.baseline: self.candidate, self.candidate: self.baseline}.get(backend)
+
+    def shadows(self) -> tuple[str, ...]:
+        """Return those of the two that get copies at all."""
+        if not self.rule.percent:
+            return ()
+        return (self.candidate, self.baseline) if self.rule.both_ways else (self.candidate,)
 
 
 class ExchangeStore(Protocol):
@@ -117,7 +125,9 @@ class Mirror:
         self._breakers: Mapping[str, Breaker] = {}
         self._accounts: dict[str, Account] = {}
         self._lanes: Lanes[_Job] = Lanes(limits.max_queued)
+        self._places = Places(limits.max_concurrent)
         self._queued = asyncio.Semaphore(0)
+        self._held_up = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._pending = 0
@@ -145,6 +155,9 @@ class Mirror:
             for name, target in targets.items()
         }
         self._routes, self._targets = dict(routes), dict(targets)
+        self._places.shared = len({name for route in routes.values() for name in route.shadows()}) > 1
+        while self._held_up:
+            self._let_one_try()
         for name in routes:
             self._accounts.setdefault(name, Account())
 
@@ -257,11 +270,23 @@ class Mirror:
 
     async def _serve_next(self) -> None:
         # A call of its own, so that a waiting worker holds no reference to the bodies of its last job.
-        job = self._lanes.take()
+        job = self._lanes.take(lambda job: self._places.may_take(job.target.name))
+        if job is None:
+            self._held_up += 1
+            return
+        self._places.take(job.target.name)
         try:
             await self._serve(job)
         except Exception:
             self._note_defect("mirroring failed", job.exchange)
+        finally:
+            self._places.give_back(job.target.name)
+            if self._held_up:
+                self._let_one_try()
+
+    def _let_one_try(self) -> None:
+        self._held_up -= 1
+        self._queued.release()
 
     async def _serve(self, job: _Job) -> None:
         outcome: SkipReason | None = SkipReason.LOST

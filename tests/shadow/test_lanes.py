@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,9 +31,16 @@ def test_a_busy_route_gives_way_up_to_an_equal_share() -> None:
     assert list(lanes.drain()) == ["a1", "b1", "a2", "b2"]
 
 
-def test_taking_from_nothing_is_an_error() -> None:
-    with pytest.raises(LookupError):
-        Lanes[int](1).take()
+def test_a_lane_whose_first_may_not_begin_is_passed_over_and_keeps_its_turn() -> None:
+    lanes: Lanes[str] = Lanes(10)
+    for item in ("a1", "a2", "b1", "b2"):
+        lanes.offer(item[0], item)
+    assert [lanes.take(lambda item: item != "a1") for _ in range(3)] == ["b1", "b2", None]
+    assert list(lanes.drain()) == ["a1", "a2"]
+
+
+def test_nothing_is_taken_from_nothing() -> None:
+    assert Lanes[int](1).take() is None
 
 
 @given(st.lists(st.one_of(st.none(), st.sampled_from("abcd"))), st.integers(0, 8))
@@ -47,8 +53,8 @@ def test_it_never_exceeds_its_capacity_and_neither_loses_nor_doubles(steps: list
             offered[route, number] += 1
             if (displaced := lanes.offer(route, (route, number))) is not None:
                 left[displaced] += 1
-        elif len(lanes):
-            left[lanes.take()] += 1
+        elif (taken := lanes.take()) is not None:
+            left[taken] += 1
         assert len(lanes) <= capacity
     left.update(lanes.drain())
     assert left == offered
