@@ -74,9 +74,9 @@ local from = '-'
 repeat
   local entries = redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', 100)
   for _, entry in ipairs(entries) do
-    local fields = {size = 0, owner = ''}
+    local fields = {size = '', owner = ''}
     for place = 1, #entry[2], 2 do fields[entry[2][place]] = entry[2][place + 1] end
-    redis.call('INCRBY', KEYS[2], tonumber(fields.size) or 0)
+    redis.call('INCRBY', KEYS[2], #fields.size < 16 and string.match(fields.size, '^%d+$') or 0)
     redis.call('HINCRBY', KEYS[3], fields.owner, 1)
     from = '(' .. entry[1]
   end
@@ -192,5 +192,7 @@ class Stream:
 
 def _entry(key: bytes, fields: Mapping[bytes, bytes]) -> Entry:
     """Return the entry; what another version writes in other words can be given up, and stops nobody."""
-    exchange_id, day, owner = (fields.get(name, b"").decode() for name in (b"id", b"day", b"owner"))
-    return Entry(key.decode(), owner, Parcel(exchange_id, day, fields.get(b"sealed", b""), int(fields.get(b"size", 0))))
+    exchange_id, day, owner = (fields.get(name, b"").decode(errors="replace") for name in (b"id", b"day", b"owner"))
+    size = fields.get(b"size", b"")
+    size_bytes = int(size) if size.isdigit() and len(size) < 16 else 0
+    return Entry(key.decode(), owner, Parcel(exchange_id, day, fields.get(b"sealed", b""), size_bytes))

@@ -15,7 +15,7 @@ from shadow.exchange import Exchange, SkipReason
 from shadow.outlet import Outlet
 from shadow.store.objects import ObjectFolder
 from shadow.store.opening import Place, open_parts
-from shadow.stream import SKIPPED, STREAM, Stream
+from shadow.stream import BYTES, SKIPPED, STREAM, Stream
 from shadow.tee import ByteBudget
 from shadow.transit import Parcel, pack
 from shadow.worker import MAX_DELIVERIES, Worker
@@ -131,6 +131,37 @@ async def test_what_another_version_wrote_stops_no_worker_and_stays_counted(
     assert held == Held(1, {SkipReason.BREAKER_OPEN: 1, SkipReason.LOST: 2})
     await stream.aclose()
     await outlet.aclose()
+    parts.engine.dispose()
+
+
+@pytest.mark.parametrize("given_before", [False, True])
+async def test_what_nobody_can_read_is_given_up_and_stops_no_worker(
+    redis_server: RedisServer, tmp_path: Path, given_before: bool
+) -> None:
+    stream = Stream(f"redis://127.0.0.1:{redis_server.port}/0", max_length=10, max_bytes=10**9)
+    parts = open_parts(Place(f"sqlite:///{tmp_path}/s.db", tmp_path / "bodies"))
+    known = pack(exchange_of(), Stamp("run", 1), parts)
+    worker = Worker(stream, parts, ByteBudget(10**6), name="w", at_once=9, claim_after_s=0)
+
+    def tap(exchange: Exchange) -> None:
+        worker.stopping = True
+        worker.settled(exchange, None)
+
+    async with asyncio.timeout(20):
+        await stream.found_group()
+        with redis_server.connect() as redis:
+            for garbage in (b"\xff", b"\0", b"-1", b"1e3", "٣".encode(), b"9" * 99, b""):
+                redis.xadd(STREAM, dict.fromkeys(("id", "day", "owner", "size", "sealed"), garbage))
+            if given_before:
+                redis.xreadgroup("workers", "died", {STREAM: ">"})
+            await stream.add(known, "run/r")
+            redis.delete(BYTES)
+            assert (await stream.held(["run/r"]))["run/r"].waiting == 1
+            await worker.run(tap)
+            await worker.flush()
+            assert worker.work.given_up == 7
+            assert redis.xlen(STREAM) == 0
+    await stream.aclose()
     parts.engine.dispose()
 
 
