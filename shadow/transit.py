@@ -12,11 +12,14 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from shadow.account import Stamp, skips_of
-from shadow.errors import CorruptBody
+from shadow.errors import CorruptBody, StoreError
 from shadow.exchange import Body, Exchange, Role
 from shadow.keeping import Kept
 from shadow.store.opening import Opened
@@ -48,6 +51,16 @@ class Unpacked:
     objects: tuple[str, ...]
 
 
+@contextmanager
+def _as_store_error() -> Iterator[None]:
+    """Translate what the database raises where a key is read or founded."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise StoreError(f"the database failed: {type(error).__name__}") from error
+
+
+@_as_store_error()
 def pack(exchange: Exchange, stamp: Stamp, parts: Opened) -> Parcel:
     """Put the large bodies away and return the parcel. Blocks. Raises ``OSError`` or ``StoreError``."""
     owned = replace(exchange, id=exchange.id + _OWNER)
@@ -65,6 +78,7 @@ def pack(exchange: Exchange, stamp: Stamp, parts: Opened) -> Parcel:
     return Parcel(exchange.id, day, sealed, len(sealed) + bodies)
 
 
+@_as_store_error()
 def unpack(parcel: Parcel, parts: Opened) -> Unpacked:
     """Open the parcel and load its bodies. Blocks. Raises ``CorruptBody`` for one that will never open, ``OSError`` or
     ``StoreError`` where another attempt may succeed."""
