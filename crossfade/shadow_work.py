@@ -65,6 +65,7 @@ async def _work(
             loop.add_signal_handler(number, lambda: setattr(worker, "stopping", True))
         stack.push_async_callback(worker.flush)
         keep_running(stack, worker.report(), "report")
+        keep_running(stack, worker.hold(), "hold")
         keep_running(stack, _follow(source, follow), "reload")
         await mirror.start()
         stack.push_async_callback(mirror.aclose, MIRROR_DRAIN_S)

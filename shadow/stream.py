@@ -172,6 +172,12 @@ class Stream:
         (told,) = await self._redis.xpending_range(STREAM, GROUP, entry.key, entry.key, 1) or [{"times_delivered": 0}]
         return int(told["times_delivered"])
 
+    async def hold(self, worker: str, entries: list[Entry]) -> None:
+        """Say that the worker still has these, as if they had just been given; what is done stays done."""
+        if entries:
+            keys = [entry.key for entry in entries]
+            await self._redis.xclaim(STREAM, GROUP, worker, 0, keys, justid=True)
+
     async def give_back(self, worker: str, entry: Entry) -> None:
         """Leave the entry to whoever claims it next, as one that nobody was given before."""
         await self._redis.xclaim(STREAM, GROUP, worker, 0, [entry.key], retrycount=0, justid=True)

@@ -2,13 +2,13 @@
 
 Theory of operation. A worker takes as many entries as it can call at once, first those that another was given too long
 ago (it died), then new ones. An entry is *taken*, its bodies are reserved and loaded, and the mirror has it; when the
-exchange is stored the entry is *done*. At least once: a worker that dies between the two leaves an entry that is
-mirrored again, and the store keeps an exchange once by its id. What could not be stored, or was not begun, is *given
-back* as if nobody had had it, so that an outage of the store loses nothing, however long. An entry that was given
-``MAX_DELIVERIES`` times in spite of that (it ends whoever takes it, or a shadow call takes longer than several claims),
-or that can never be opened, is given up: its gateway then finds it neither there nor recorded and counts it as lost,
-until one who still had it may yet store it. What the mirror skips, say because the shadow refuses connections, is done
-too, and Redis counts why, for its gateway.
+exchange is stored the entry is *done*. Until then it is *held*: the stream hears now and then that it is in hand,
+however long the call lasts. At least once: a worker that dies before it is done leaves an entry that is mirrored again,
+and the store keeps an exchange once by its id. What could not be stored, or was not begun, is *given back* as if nobody
+had had it, so that an outage of the store loses nothing, however long. An entry that was given ``MAX_DELIVERIES`` times
+in spite of that (it ends whoever takes it), or that can never be opened, is given up: its gateway then finds it neither
+there nor recorded and counts it as lost, until one who still had it may yet store it. What the mirror skips, say
+because the shadow refuses connections, is done too, and Redis counts why, for its gateway.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ class Worker:
         self._at_once = at_once
         self._claim_after_s = claim_after_s
         self._taken: dict[str, _Taken] = {}
+        self._next: list[Entry] = []
         self._changed = asyncio.Event()
         self._finished: asyncio.Queue[tuple[_Taken, SkipReason | None]] = asyncio.Queue()
         self._troubled = False
@@ -116,6 +117,14 @@ class Worker:
                 self._note(error)
                 await asyncio.sleep(REST_S)
 
+    async def hold(self) -> None:
+        """Tell the stream now and then what is in hand, so that nobody takes it over, for as long as this runs."""
+        while True:
+            await asyncio.sleep(self._claim_after_s / 3)
+            entries = [*self._next, *(taken.entry for taken in self._taken.values())]
+            with suppress(RedisError, OSError):
+                await self._stream.hold(self._name, entries)
+
     async def report(self) -> None:
         """Tell the stream what is done, for as long as this runs."""
         while True:
@@ -145,13 +154,14 @@ class Worker:
                 await asyncio.wait_for(self._changed.wait(), REST_S)
             return
         claimed = await self._stream.claim(self._name, free, self._claim_after_s)
-        entries = claimed or await self._stream.read(self._name, free, WAIT_S)
+        self._next = claimed or await self._stream.read(self._name, free, WAIT_S)
         self._note(None)
-        for entry in entries:
+        for entry in self._next:
             if entry in claimed and await self._stream.deliveries(entry) > MAX_DELIVERIES:
                 await self._give_up(entry, "it was tried too often")
             else:
                 await self._begin(entry, tap)
+        self._next = []
 
     async def _begin(self, entry: Entry, tap: Callable[[Exchange], None]) -> None:
         if entry.parcel.exchange_id in self._taken:

@@ -134,6 +134,37 @@ async def test_what_another_version_wrote_stops_no_worker_and_stays_counted(
     parts.engine.dispose()
 
 
+async def test_what_is_still_in_hand_is_taken_over_by_nobody_however_long_it_lasts(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    """A stream that the shadow answers for ten minutes, say, or one that waits for room in the budget."""
+    stream = Stream(f"redis://127.0.0.1:{redis_server.port}/0", max_length=10, max_bytes=10**9)
+    parts = open_parts(Place(f"sqlite:///{tmp_path}/s.db", tmp_path / "bodies"))
+    parcels = [pack(exchange_of(name), Stamp("run", 1), parts) for name in ("called", "waits for room")]
+    budget = ByteBudget(sum(parcel.size_bytes for parcel in parcels))
+    assert budget.try_reserve(budget.total_bytes - parcels[0].size_bytes - 10)
+    worker = Worker(stream, parts, budget, name="w", at_once=2, claim_after_s=0.6)
+    tapped: list[Exchange] = []
+    async with asyncio.timeout(20):
+        await stream.found_group()
+        for parcel in parcels:
+            assert await stream.add(parcel, "run/r")
+        running, holding = asyncio.create_task(worker.run(tapped.append)), asyncio.create_task(worker.hold())
+        for _ in range(20):
+            await asyncio.sleep(0.1)
+            assert await stream.claim("other", 9, 0.6) == []
+        assert [exchange.id for exchange in tapped] == ["called"]
+        worker.settled(tapped[0], None)
+        worker.stopping = True
+        await running
+        holding.cancel()
+        await asyncio.wait({holding})
+        await asyncio.sleep(0.7)
+        assert len(await stream.claim("other", 9, 0.6)) == 2, "a worker that is gone holds nothing"
+    await stream.aclose()
+    parts.engine.dispose()
+
+
 @pytest.mark.parametrize("given_before", [False, True])
 async def test_what_nobody_can_read_is_given_up_and_stops_no_worker(
     redis_server: RedisServer, tmp_path: Path, given_before: bool
