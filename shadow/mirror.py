@@ -33,7 +33,7 @@ from shadow.courtesy import LARGE_BYTES, NO_COURTESY, Courtesy
 from shadow.errors import StoreError, StreamFull
 from shadow.exchange import Exchange, FailureKind, Role, SkipReason
 from shadow.lanes import Lanes
-from shadow.places import Places
+from shadow.places import Places, Room
 from shadow.rule import MirrorLimits, ShadowRule
 from shadow.selection import wants_control
 from shadow.spool import is_whole, let_go
@@ -84,6 +84,8 @@ class _Job:
     baseline: Target
     breaker: Breaker
     tapped_s: float
+    memory_bytes: int
+    disk_bytes: int
 
 
 class Mirror:
@@ -126,6 +128,8 @@ class Mirror:
         self._accounts: dict[str, Account] = {}
         self._lanes: Lanes[_Job] = Lanes(limits.max_queued)
         self._places = Places(limits.max_concurrent)
+        self._memory_room = Room(lambda: budget.free_bytes)
+        self._disk_room = Room(lambda: disk.free_bytes if disk is not None else 0)
         self._queued = asyncio.Semaphore(0)
         self._held_up = 0
         self._idle = asyncio.Event()
@@ -237,6 +241,8 @@ class Mirror:
             self._tell(exchange, job)
             return
         account.begin()
+        self._memory_room.take(job.target.name, job.memory_bytes)
+        self._disk_room.take(job.target.name, job.disk_bytes)
         self._pending += 1
         self._idle.clear()
         displaced = self._lanes.offer(exchange.route, job)
@@ -260,8 +266,12 @@ class Mirror:
             return SkipReason.BUDGET_FULL
         if self._breakers[other].blocks(self._clock()):
             return SkipReason.BREAKER_OPEN
+        if self._places.shared and (self._memory_room.is_filled_by(other) or self._disk_room.is_filled_by(other)):
+            return SkipReason.QUEUE_FULL
         target, baseline, tapped_s = self._targets[other], self._targets[route.baseline], self._courtesy.clock()
-        return _Job(exchange, route.rule, target, baseline, self._breakers[other], tapped_s)
+        disk_bytes = sum(body.size_bytes for body in exchange.bodies() if body.on_disk)
+        breaker, memory_bytes = self._breakers[other], exchange.held_bytes
+        return _Job(exchange, route.rule, target, baseline, breaker, tapped_s, memory_bytes, disk_bytes)
 
     async def _work(self) -> None:
         while not self._stopping:
@@ -371,6 +381,8 @@ class Mirror:
             account.record()
         else:
             account.drop(reason)
+        self._memory_room.give_back(job.target.name, job.memory_bytes)
+        self._disk_room.give_back(job.target.name, job.disk_bytes)
         self._pending -= 1
         if not self._pending:
             self._idle.set()

@@ -1,14 +1,16 @@
-"""The places of calls, shared so that a target whose calls hang can't hold them all.
+"""The places of calls and the room for bodies, shared so that a target whose calls hang can't hold them all.
 
-Nobody can take a place back from a call that has begun, so some stay free beforehand: a target with calls under way
-gets another place only while it holds less than three times the places that are then left besides one (the dynamic
-threshold of shared-memory switches, Choudhury and Hahne 1998). Of sixteen one target gets twelve at most; the more
-targets are busy, the fewer each. Where only one is ever called it gets all.
+Nobody can take back what a call that has begun holds, so some stays free beforehand (the dynamic threshold of
+shared-memory switches, Choudhury and Hahne 1998). A target with calls under way gets another place only while it holds
+less than three times the places that are then left besides one, and is given no more bodies once it holds more than
+three times the bytes that are left. Of sixteen places one target gets twelve at most; the more targets are busy, the
+fewer each. Where only one is ever called it gets all.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 SHARE = 3
 
@@ -33,3 +35,23 @@ class Places:
     def give_back(self, target: str) -> None:
         """Count a call that ended."""
         self._held[target] -= 1
+
+
+class Room:
+    """Counts whose bodies wait in a budget of which ``free_bytes`` tells what is left."""
+
+    def __init__(self, free_bytes: Callable[[], int]) -> None:
+        self._free_bytes = free_bytes
+        self._held_bytes: Counter[str] = Counter()
+
+    def is_filled_by(self, target: str) -> bool:
+        """Whether what waits for the target leaves others too little."""
+        return self._held_bytes[target] > SHARE * self._free_bytes()
+
+    def take(self, target: str, size_bytes: int) -> None:
+        """Count bytes that wait from now on."""
+        self._held_bytes[target] += size_bytes
+
+    def give_back(self, target: str, size_bytes: int) -> None:
+        """Count bytes that were let go."""
+        self._held_bytes[target] -= size_bytes

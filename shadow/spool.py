@@ -78,6 +78,11 @@ class Spool:
         return self.disk.used_bytes
 
     @property
+    def free_bytes(self) -> int:
+        """Bytes of the disk that can be taken now."""
+        return self.disk.free_bytes
+
+    @property
     def is_behind(self) -> bool:
         """Whether memory is tight because of what is not written yet."""
         return self._is_tight and self._unwritten_bytes > 0

@@ -35,6 +35,11 @@ class ByteBudget:
         """Bytes reserved now."""
         return self._used_bytes
 
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that can be reserved now."""
+        return self.total_bytes - self._used_bytes
+
     def try_reserve(self, size_bytes: int) -> bool:
         """Reserve the bytes if they still fit; reserve nothing otherwise."""
         if self._used_bytes + size_bytes > self.total_bytes:
@@ -74,6 +79,10 @@ class Disk(Protocol):
     @property
     def used_bytes(self) -> int:
         """Bytes of the disk that are taken now."""
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes of the disk that can be taken now."""
 
     @property
     def is_behind(self) -> bool:

@@ -33,7 +33,7 @@ from shadow.transit import Unpacked, unpack
 MAX_DELIVERIES = 5
 WAIT_S = 1.0
 REST_S = 1.0
-GIVE_BACK = frozenset({SkipReason.STORE_FAILED, SkipReason.SHUTDOWN})
+GIVE_BACK = frozenset({SkipReason.STORE_FAILED, SkipReason.SHUTDOWN, SkipReason.QUEUE_FULL})
 """Reasons of the mirror's that are no fault of the entry. After ``LOST``, a defect of ours, it stays as it is: another
 attempt may end the same way."""
 

@@ -9,9 +9,8 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from shadow.call import Target
 from shadow.exchange import SkipReason
-from shadow.mirror import SAVES_AT_ONCE, MirrorRoute
+from shadow.mirror import SAVES_AT_ONCE
 from shadow.rule import MirrorLimits
 from tests.fakes.shadow_server import ShadowServer, answers, never_answers, refusing, sends, waits
 from tests.ports import free_port
@@ -60,34 +59,6 @@ async def test_queue_full_spares_a_quiet_route() -> None:
         await bench.drained()
     assert bench.account("quiet").recorded == 1
     assert bench.skipped("busy") == {SkipReason.QUEUE_FULL: 7}
-
-
-@pytest.mark.parametrize("max_concurrent", [2, 4, 16])
-async def test_a_shadow_that_hangs_leaves_places_for_the_shadows_of_other_routes(max_concurrent: int) -> None:
-    limits = MirrorLimits(max_concurrent=max_concurrent)
-    async with (
-        ShadowServer(never_answers()) as hanging,
-        ShadowServer(answers()) as well,
-        mirroring(targets_of(hanging.url), limits=limits, deadline_s=0.1) as bench,
-    ):
-        targets = {**targets_of(hanging.url), "other": Target("other", (well.url,))}
-        routes = {**routes_of(ALL, "hangs"), "well": MirrorRoute("cloud", "other", ALL)}
-        bench.mirror.configure(routes, targets)
-        for n in range(40):
-            bench.send(exchange_of(f"hangs-{n}", route="hangs"))
-        async with asyncio.timeout(10):
-            while len(hanging.received) < max_concurrent * 3 // 4:  # noqa: ASYNC110 - a list has no event
-                await asyncio.sleep(0.01)
-        for n in range(20):
-            bench.send(exchange_of(f"well-{n}", route="well"))
-        async with asyncio.timeout(10):
-            while bench.account("well").recorded < 20:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
-        assert len(hanging.received) == max(1, max_concurrent * 3 // 4)
-        bench.mirror.configure(routes_of(ALL, "hangs"), targets)  # nobody else is left: it may have all places
-        async with asyncio.timeout(10):
-            while len(hanging.received) < max_concurrent:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
 
 
 async def test_breaker_open_after_refusals_and_closed_again_by_one_probe() -> None:

@@ -71,8 +71,9 @@ async def test_what_others_reserve_while_an_exchange_is_loaded_is_never_released
     assert budget.used_bytes == sum(others)
 
 
+@pytest.mark.parametrize("reason", [SkipReason.STORE_FAILED, SkipReason.SHUTDOWN, SkipReason.QUEUE_FULL])
 async def test_what_the_store_could_not_take_is_given_back_and_never_given_up(
-    redis_server: RedisServer, tmp_path: Path
+    redis_server: RedisServer, tmp_path: Path, reason: SkipReason
 ) -> None:
     stream = Stream(f"redis://127.0.0.1:{redis_server.port}/0", max_length=10, max_bytes=10**9)
     parts = open_parts(Place(f"sqlite:///{tmp_path}/s.db", tmp_path / "bodies"))
@@ -80,7 +81,7 @@ async def test_what_the_store_could_not_take_is_given_back_and_never_given_up(
 
     def tap(exchange: Exchange) -> None:
         worker.stopping = True
-        worker.settled(exchange, SkipReason.STORE_FAILED)
+        worker.settled(exchange, reason)
 
     async with asyncio.timeout(20):
         await stream.found_group()

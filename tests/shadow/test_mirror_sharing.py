@@ -1,0 +1,83 @@
+"""One mirror for the shadows of several routes: what hangs leaves the others their part."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from shadow.call import Target
+from shadow.mirror import MirrorRoute
+from shadow.rule import MirrorLimits
+from shadow.tee import Tee
+from tests.fakes.shadow_server import ShadowServer, answers, never_answers
+from tests.shadow.bench import ALL, Bench, exchange_of, mirroring, routes_of, targets_of
+
+pytestmark = pytest.mark.anyio
+
+MEBIBYTE = 2**20
+
+
+@asynccontextmanager
+async def two_shadows(limits: MirrorLimits) -> AsyncIterator[tuple[Bench, ShadowServer]]:
+    """A mirror with the routes ``hangs`` and ``well``, and the shadow that hangs."""
+    async with (
+        ShadowServer(never_answers()) as hanging,
+        ShadowServer(answers()) as well,
+        mirroring(targets_of(hanging.url), limits=limits, deadline_s=0.1) as bench,
+    ):
+        targets = {**targets_of(hanging.url), "other": Target("other", (well.url,))}
+        bench.mirror.configure({**routes_of(ALL, "hangs"), "well": MirrorRoute("cloud", "other", ALL)}, targets)
+        yield bench, hanging
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("max_concurrent", [2, 4, 16])
+async def test_a_shadow_that_hangs_leaves_places_for_the_shadows_of_other_routes(max_concurrent: int) -> None:
+    async with two_shadows(MirrorLimits(max_concurrent=max_concurrent)) as (bench, hanging):
+        for n in range(40):
+            bench.send(exchange_of(f"hangs-{n}", route="hangs"))
+        await until(lambda: len(hanging.received) >= max_concurrent * 3 // 4)
+        for n in range(20):
+            bench.send(exchange_of(f"well-{n}", route="well"))
+        await until(lambda: bench.account("well").recorded == 20)
+        assert len(hanging.received) == max(1, max_concurrent * 3 // 4)
+        bench.mirror.configure(routes_of(ALL, "hangs"), targets_of(hanging.url))  # nobody else is left: all are its own
+        await until(lambda: len(hanging.received) == max_concurrent)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        MirrorLimits(byte_budget_bytes=4 * MEBIBYTE),
+        MirrorLimits(byte_budget_bytes=4 * MEBIBYTE, spool_above_bytes=50_000, spool_budget_bytes=4 * MEBIBYTE),
+    ],
+    ids=["memory", "disk"],
+)
+async def test_a_shadow_that_hangs_leaves_room_for_the_bodies_of_other_routes(limits: MirrorLimits) -> None:
+    async with two_shadows(limits) as (bench, _):
+        for n in range(200):
+            send(bench, f"hangs-{n}", "hangs")
+            await asyncio.sleep(0.001)  # in which the disk catches up
+        assert sum(bench.skipped("hangs").values()) > 100
+        for n in range(20):
+            send(bench, f"well-{n}", "well")
+            await until(lambda: bench.account("well").in_flight == 0)
+        assert (bench.account("well").recorded, bench.skipped("well")) == (20, {})
+
+
+def send(bench: Bench, id: str, route: str) -> None:  # noqa: A002 - the field's name
+    """Send 100 KB as the gateway does: with what the tee could keep of it."""
+    tee = Tee(bench.budget, MEBIBYTE, bench.disk)
+    tee.feed(bytes(100_000))
+    exchange = exchange_of(id, route=route, body=tee.finish(), skipped=tee.lost)
+    assert bench.budget.try_reserve(0 if exchange.primary.body is None else exchange.primary.body.held_bytes)
+    bench.received[route] += 1
+    bench.mirror.tap(exchange)
