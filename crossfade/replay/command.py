@@ -18,13 +18,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from crossfade.audit import append_line
-from crossfade.composition import gateway_settings
-from crossfade.config.loading import ConfigError, load_config
+from crossfade.composition import gateway_settings, load_checked
+from crossfade.config.loading import ConfigError
 from crossfade.replay.recorded import Chosen, Recorded
 from crossfade.replay.run import Outcome, Plan, Replay
-from gateway.app import TRANSPORTS
+from gateway.app import open_transport
+from gateway.backend_tls import ClientContexts
+from gateway.fleet import Fleet
+from gateway.generation import all_servers
+from gateway.mirror_servers import MirrorServers
 from gateway.settings import Backend, Route, Settings
-from shadow.call import Caller, Target
+from shadow.call import Caller
 from shadow.errors import StoreError
 from shadow.store.reader import Reader
 from shadow.store.store import Store
@@ -48,7 +52,7 @@ def replay(config: Path, environ: Mapping[str, str], asked: Asked, now: datetime
 
     Raises ``ValueError`` for what cannot be run.
     """
-    loaded = load_config(config, environ)
+    loaded = load_checked(config, environ)
     settings = gateway_settings(loaded)
     route = next((each for each in settings.routes if each.name == asked.plan.route), None)
     if route is None:
@@ -80,17 +84,20 @@ async def _run(
         store = Store.open(settings.store_url, settings.bodies_dir, settings.keep_bodies_days, key=settings.store_key)
         stack.push_async_callback(store.aclose)
         store.configure({asked.plan.run_route: route.keep})
-        transport = TRANSPORTS[settings.transport]()
+        transport = open_transport(settings)
         stack.push_async_callback(transport.aclose)
-        budget = ByteBudget(settings.mirror.byte_budget_bytes)
-        caller = Caller(transport, budget, time.monotonic, random.SystemRandom())
+        budget, rng = ByteBudget(settings.mirror.byte_budget_bytes), random.SystemRandom()
+        caller = Caller(transport, budget, time.monotonic, rng)
+        servers = MirrorServers(Fleet(time.monotonic, rng), time.monotonic, rng)
+        servers.configure(settings.backends)
+        target = servers.target(backend, all_servers(settings, ClientContexts())[backend.name])
         reader = store.reader()
         if asked.plan.run_route in reader.routes():
             raise ConfigError(f"there is a run {asked.plan.name} of {route.name} already; take another --name")
         bar = stack.enter_context(_bar(console))
         task = bar.add_task("", total=_expected(reader, asked))
         runner = Replay(
-            asked.plan, _target(backend), route.shadow, store, caller, budget,
+            asked.plan, target, route.shadow, store, caller, budget,
             lambda outcome: bar.update(task, completed=outcome.stored + outcome.not_stored),
         )  # fmt: skip
         loop = asyncio.get_running_loop()
@@ -98,17 +105,6 @@ async def _run(
         loop.add_signal_handler(signal.SIGTERM, runner.stop)
         recorded = Recorded(reader, asked.chosen)
         return await runner.run(recorded), recorded
-
-
-def _target(backend: Backend) -> Target:
-    credential = backend.credential
-    return Target(
-        backend.name,
-        backend.servers,
-        backend.timeout_s,
-        backend.connect_timeout_s,
-        (credential.header, credential.value) if credential is not None else None,
-    )
 
 
 def _expected(reader: Reader, asked: Asked) -> int:

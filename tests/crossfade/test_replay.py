@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -26,6 +27,7 @@ from shadow.keeping import Bodies, KeepRule
 from shadow.store.reader import Reader
 from shadow.store.store import Store
 from tests.fakes.backend import Backend, Peer, answering, plain
+from tests.gateway.authority import Authority
 from tests.shadow.bench import body_of, exchange_of
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +35,7 @@ BEGIN = datetime.now(UTC) - timedelta(hours=2)
 CONFIG = """\
 backends:
   cloud: {{servers: ["http://127.0.0.1:1"]}}
-  onprem: {{servers: ["{onprem}"], auth: {{header: Authorization, value: "Bearer k3y"}}, timeout_s: 20}}
+  onprem: {{servers: ["{onprem}"], auth: {{header: Authorization, value: "Bearer k3y"}}, timeout_s: 20{more}}}
 routes:
   - {{name: classify, match: {{path: /v1/classify}}, baseline: cloud, candidate: onprem, active: cloud,
       compare: {{kind: bytes, min_pairs: 5}}}}
@@ -53,9 +55,9 @@ def recorded(number: int, gap_s: float = 0.05) -> Exchange:
     return replace(made, received_at=at, primary=answer, shadow=leg)
 
 
-def setup(folder: Path, onprem: str, exchanges: list[Exchange], rule: KeepRule | None = None) -> Path:
+def setup(folder: Path, onprem: str, exchanges: list[Exchange], rule: KeepRule | None = None, more: str = "") -> Path:
     config = folder / "crossfade.yaml"
-    config.write_text(CONFIG.format(onprem=onprem), encoding="utf-8")
+    config.write_text(CONFIG.format(onprem=onprem, more=more), encoding="utf-8")
 
     async def fill() -> None:
         store = Store.open(f"sqlite:///{folder}/crossfade.db", folder / "bodies")
@@ -117,6 +119,47 @@ def test_recorded_requests_are_sent_as_they_were_and_the_answers_are_a_run_to_co
     assert result.exit_code in (0, 10), result.output
     audit = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     assert (audit[0]["event"], audit[0]["run"], audit[0]["to"]) == ("replayed", "classify~run-1", "onprem")
+
+
+def test_a_backend_on_a_unix_socket_is_asked_there(tmp_path: Path) -> None:
+    with Backend(answering(plain(b"ok")), path=tmp_path / "model.sock") as onprem:
+        config = setup(tmp_path, onprem.url, [recorded(n) for n in range(3)])
+        code, output = run(config, "--speed", "max")
+        assert (code, "sent 3, stored 3" in output) == (0, True), output
+        assert len(onprem.requests) == 3
+    assert {exchange.shadow and exchange.shadow.server for exchange in stored(config)} == {onprem.url}
+
+
+def test_a_backend_with_its_own_authority_name_and_client_certificate_is_spoken_to_so(tmp_path: Path) -> None:
+    authority = Authority()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue(tmp_path, "model.test"))
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(authority.bundle(tmp_path))
+    authority.issue(tmp_path, "gateway.test", stem="client")
+    tls = ", tls: {ca: authority.pem, server_name: model.test, certificate: client.pem, key: client.key}"
+    with Backend(answering(plain(b"ok")), tls=context) as onprem:
+        config = setup(tmp_path, onprem.url, [recorded(n) for n in range(3)], more=tls)
+        code, output = run(config, "--speed", "max")
+        assert (code, "sent 3, stored 3" in output) == (0, True), output
+
+
+def test_requests_go_through_the_proxy_of_the_gateway(tmp_path: Path) -> None:
+    with Backend(answering(plain(b"ok"))) as proxy:
+        config = setup(tmp_path, "http://model.invalid", [recorded(n) for n in range(3)])
+        with config.open("a", encoding="utf-8") as file:
+            file.write(f"gateway: {{transport: httpx, proxy: '{proxy.url}'}}\n")
+        code, output = run(config, "--speed", "max")
+        assert (code, "sent 3, stored 3" in output) == (0, True), output
+        assert all(request.line.startswith(b"POST http://model.invalid/") for request in proxy.requests)
+
+
+def test_what_does_not_fit_together_is_told_before_anything_is_sent(tmp_path: Path) -> None:
+    config = setup(tmp_path, f"unix://{tmp_path}/model.sock", [recorded(0)])
+    with config.open("a", encoding="utf-8") as file:
+        file.write("gateway: {transport: httpx}\n")
+    code, output = run(config)
+    assert (code, "Unix sockets need gateway.transport: own" in " ".join(output.split())) == (2, True), output
 
 
 def test_answers_that_differ_from_the_recorded_ones_are_found(tmp_path: Path) -> None:
