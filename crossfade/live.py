@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from compare.dashboard.live import GatewayView
+from compare.dashboard.snapshot import GatewayView
 from crossfade.served import fetch_metrics
 
 _LIMITED = ("rate_limited", "concurrency_limited", "cost_exceeds_limit")

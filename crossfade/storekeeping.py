@@ -27,7 +27,7 @@ from shadow.store.adoption import delete_old_files, old_root
 from shadow.store.database import open_database
 from shadow.store.expiry import purge_days, purge_everything
 from shadow.store.inventory import Inventory, take_inventory
-from shadow.store.objects import open_objects
+from shadow.store.opening import open_objects
 from shadow.store.reader import Reader
 
 if TYPE_CHECKING:

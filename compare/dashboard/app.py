@@ -20,13 +20,14 @@ from starlette.staticfiles import StaticFiles
 from compare.dashboard.access import Access, Role
 from compare.dashboard.actions import Actions
 from compare.dashboard.boundary import Boundary
-from compare.dashboard.live import Feed, GatewayView, nobody_there
+from compare.dashboard.live import Feed
 from compare.dashboard.login import Login, choose_language
 from compare.dashboard.material import Audit, Case, Material
 from compare.dashboard.pages import Pages
 from compare.dashboard.plotly import PlotlyScript
 from compare.dashboard.rendering import Renderer
 from compare.dashboard.security import Gate, SafeHeaders
+from compare.dashboard.snapshot import GatewayView, nobody_there
 from compare.dashboard.sources import Sources, Toggle, nobody_said
 from compare.labels import Labels
 from compare.policy import Policy

@@ -10,7 +10,6 @@ import json
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
 
 import anyio
 import anyio.to_thread
@@ -19,46 +18,12 @@ from starlette.responses import Response, StreamingResponse
 
 from compare.dashboard.errors import TOO_MANY_EYES, as_problem
 from compare.dashboard.phrases import language_of, translate
+from compare.dashboard.snapshot import GatewayView, Progress, Snapshot
 from compare.dashboard.views.livewords import live_bars, live_texts
 
 INTERVAL_S = 1.0
 MAX_PAGES = 64
 _WINDOW = 6
-
-
-@dataclass(frozen=True, slots=True)
-class GatewayView:
-    """What the gateways say of themselves. ``received`` and ``refused`` (by a limit) are totals by route; ``mirror`` is
-    as on ``/-/status``; ``reached`` is false when one of them did not answer."""
-
-    reached: bool = False
-    received: Mapping[str, int] = field(default_factory=dict)
-    refused: Mapping[str, int] = field(default_factory=dict)
-    mirror: Mapping[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """The comparison's progress on one route: exchanges that are stored, and how many of them are measured."""
-
-    stored: int
-    measured: int
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """One look. ``rates`` are requests per second by route, ``None`` where they are not known yet; ``comparing`` are
-    the routes of which more was measured than at the look before."""
-
-    gateway: GatewayView
-    progress: Mapping[str, Progress]
-    rates: Mapping[str, float | None] = field(default_factory=dict)
-    comparing: frozenset[str] = frozenset()
-
-
-def nobody_there() -> GatewayView:
-    """Stand for gateways that nobody named."""
-    return GatewayView()
 
 
 class Feed:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from compare.dashboard.errors import no_such
-from compare.dashboard.live import Progress
 from compare.dashboard.pictures import describe_picture
+from compare.dashboard.snapshot import Progress
 from compare.dashboard.texts import read_text
 from compare.dashboard.trend import Hour, read_trend
 from compare.dashboard.views.distribution import Distribution, build_distribution

@@ -103,15 +103,6 @@ class ObjectFolder:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def open_objects(where: str | Path) -> Objects:
-    """Return the objects at a folder's path or at ``s3://bucket/prefix?endpoint=…``. Raises ``StoreError``."""
-    if str(where).startswith("s3://"):
-        from shadow.store.bucket import Bucket  # the package for it is needed by nobody else
-
-        return Bucket.open(str(where))
-    return ObjectFolder(Path(where))
-
-
 def check_name(name: str) -> str:
     """Return the name, or raise ``CorruptBody``: it becomes a path, and may come from a database others can write."""
     if not _NAME.fullmatch(name):

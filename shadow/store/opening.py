@@ -12,7 +12,7 @@ from shadow.store.adoption import adopt, delete_old_files, old_root
 from shadow.store.counting import count_old
 from shadow.store.database import LOCK_TIMEOUT_S, open_database
 from shadow.store.master_key import default_source, read_master_key
-from shadow.store.objects import Objects, open_objects
+from shadow.store.objects import ObjectFolder, Objects
 from shadow.store.vault import Vault
 
 
@@ -60,3 +60,12 @@ def open_parts(place: Place, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Opene
     if root is not None:
         delete_old_files(root)
     return Opened(engine, vault, objects)
+
+
+def open_objects(where: str | Path) -> Objects:
+    """Return the objects at a folder's path or at ``s3://bucket/prefix?endpoint=…``. Raises ``StoreError``."""
+    if str(where).startswith("s3://"):
+        from shadow.store.bucket import Bucket  # the package for it is needed by nobody else
+
+        return Bucket.open(str(where))
+    return ObjectFolder(Path(where))

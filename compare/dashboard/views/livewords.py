@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from compare.dashboard.snapshot import Snapshot
 from compare.dashboard.views.words import NOTHING, size
 from compare.phrases import joined, plain, plural, say
 from compare.table import share
-
-if TYPE_CHECKING:
-    from compare.dashboard.live import Snapshot
 
 
 def rate(value: float | None) -> str:

@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from compare.dashboard.app import create_app
-from compare.dashboard.live import Feed, GatewayView, Progress, Snapshot
+from compare.dashboard.live import Feed
+from compare.dashboard.snapshot import GatewayView, Progress, Snapshot
 from compare.dashboard.views.livewords import live_bars, live_texts
 from compare.results import Results
 from tests.compare.dashboard.conftest import Site

@@ -14,7 +14,7 @@ from shadow.errors import KeyUnusable
 from shadow.store.database import open_database
 from shadow.store.expiry import purge_days, purge_everything
 from shadow.store.master_key import default_source, read_master_key
-from shadow.store.objects import open_objects
+from shadow.store.opening import open_objects
 from shadow.store.reader import Reader
 from tests.shadow.bench import body_of, exchange_of
 from tests.shadow.store.shelf import LARGE, Shelf

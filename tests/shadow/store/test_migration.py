@@ -15,7 +15,7 @@ from shadow.errors import SchemaTooNew
 from shadow.exchange import SkipReason
 from shadow.store.database import open_database, writing
 from shadow.store.expiry import purge_everything
-from shadow.store.objects import open_objects
+from shadow.store.opening import open_objects
 from shadow.store.schema import SCHEMA_VERSION, metadata
 from tests.shadow.bench import exchange_of
 from tests.shadow.store.shelf import Shelf, everything_in, url_in
