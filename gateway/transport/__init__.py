@@ -1,7 +1,7 @@
 """The way to the backends: HTTP/1.1 over asyncio protocols, as an ``httpx.AsyncBaseTransport``.
 
 ``head`` and ``chunked`` and ``answer`` read and write bytes and know no socket; ``connection`` moves them, ``pool``
-lends connections out, ``exchange`` carries one request through one connection, and ``own`` is the transport.
+lends connections out, ``round_trip`` carries one request through one connection, and ``own`` is the transport.
 
 Every failure is the ``httpx`` error that httpx's own transport would raise, so that callers need not know which of the
 two they have:

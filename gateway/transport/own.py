@@ -18,9 +18,9 @@ import httpx
 
 from gateway.transport.answer import Answer, AnswerLimits, Reuse
 from gateway.transport.connection import Connection
-from gateway.transport.exchange import Exchange, Patience
 from gateway.transport.head import encode_request
 from gateway.transport.pool import Origin, Pool, PoolLimits
+from gateway.transport.round_trip import Patience, RoundTrip
 from shadow.message import LightResponse
 
 Waits = Mapping[str, float | None]
@@ -63,7 +63,7 @@ class OwnTransport(httpx.AsyncBaseTransport):
         head = encode_request(request.method, target, request.headers.raw)
         origin = _origin_of(request)
         connection = self._pool.take_idle(origin, loop.time()) or await self._open(request, origin, waits, end_s, loop)
-        exchange = Exchange(
+        round_trip = RoundTrip(
             connection,
             Answer(request.method, self._answers),
             Patience(waits.get("read"), waits.get("write"), end_s),
@@ -71,13 +71,13 @@ class OwnTransport(httpx.AsyncBaseTransport):
             self._take_back,
         )
         try:
-            await exchange.send(head, request.stream)
+            await round_trip.send(head, request.stream)
         except BaseException:
-            await exchange.aclose()
+            await round_trip.aclose()
             raise
-        answer = exchange.head
+        answer = round_trip.head
         told = {"http_version": b"HTTP/" + answer.version, "reason_phrase": answer.reason}
-        return LightResponse(answer.status, answer.fields, exchange, told)
+        return LightResponse(answer.status, answer.fields, round_trip, told)
 
     async def aclose(self) -> None:
         """Close every connection; requests that are under way fail."""

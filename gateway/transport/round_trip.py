@@ -49,7 +49,7 @@ def _shorter(step_s: float | None, end_s: float | None, now_s: float) -> float |
     return end_s - now_s if step_s is None else min(step_s, end_s - now_s)
 
 
-class Exchange(httpx.AsyncByteStream):
+class RoundTrip(httpx.AsyncByteStream):
     """Owns a borrowed connection from ``send`` to ``aclose``, and is the answer's body, which can be read once.
 
     ``on_end`` is called once, with what the connection may do next.
