@@ -60,11 +60,12 @@ class MirrorRoute:
         """Return the one that gets the copy of what this backend answered; ``None`` for one that is not of the pair."""
         return {self.baseline: self.candidate, self.candidate: self.baseline}.get(backend)
 
-    def shadows(self) -> tuple[str, ...]:
+    def shadows(self) -> set[str]:
         """Return those of the two that get copies at all."""
-        if not self.rule.percent:
-            return ()
-        return (self.candidate, self.baseline) if self.rule.both_ways else (self.candidate,)
+        rule = self.rule
+        back = rule.percent if rule.back_percent is None else rule.back_percent
+        shares = {self.candidate: rule.percent, self.baseline: back if rule.both_ways else 0.0}
+        return {name for name, percent in shares.items() if percent}
 
 
 class ExchangeStore(Protocol):

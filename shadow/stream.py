@@ -147,7 +147,8 @@ class Stream:
             together.xlen(STREAM)
             together.xpending(STREAM, GROUP)
             length, given = await together.execute()
-        return int(given["pending"]), int(length) - int(given["pending"])
+        pending = min(int(given["pending"]), int(length))  # what somebody took out of the stream may still be given
+        return pending, int(length) - pending
 
     async def found_group(self) -> None:
         """Make the group of workers, where there is none."""

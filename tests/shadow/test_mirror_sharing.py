@@ -10,7 +10,7 @@ import pytest
 
 from shadow.call import Target
 from shadow.mirror import MirrorRoute
-from shadow.rule import MirrorLimits
+from shadow.rule import MirrorLimits, ShadowRule
 from shadow.tee import Tee
 from tests.fakes.shadow_server import ShadowServer, answers, never_answers
 from tests.shadow.bench import ALL, Bench, exchange_of, mirroring, routes_of, targets_of
@@ -18,6 +18,21 @@ from tests.shadow.bench import ALL, Bench, exchange_of, mirroring, routes_of, ta
 pytestmark = pytest.mark.anyio
 
 MEBIBYTE = 2**20
+
+
+@pytest.mark.parametrize(
+    ("rule", "shadows"),
+    [
+        (ShadowRule(), set()),
+        (ShadowRule(percent=1), {"onprem"}),
+        (ShadowRule(percent=1, back_percent=1), {"onprem"}),
+        (ShadowRule(percent=1, both_ways=True), {"cloud", "onprem"}),
+        (ShadowRule(percent=1, both_ways=True, back_percent=0), {"onprem"}),
+        (ShadowRule(percent=0, both_ways=True, back_percent=1), {"cloud"}),
+    ],
+)
+def test_only_who_gets_copies_takes_part(rule: ShadowRule, shadows: set[str]) -> None:
+    assert MirrorRoute("cloud", "onprem", rule).shadows() == shadows
 
 
 @asynccontextmanager

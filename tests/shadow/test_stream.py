@@ -82,6 +82,17 @@ async def test_what_vanishes_from_the_stream_is_lost_and_leaves_room(
     parts.engine.dispose()
 
 
+async def test_the_backlog_counts_nothing_that_vanished(redis_server: RedisServer) -> None:
+    async with stream_in(redis_server) as stream:
+        await stream.found_group()
+        for _ in range(3):
+            assert await stream.add(Parcel("id", "2026-01-01", b"sealed", 6), "run/r")
+        await stream.read("w", 3, 0.1)
+        with redis_server.connect() as redis:
+            vanish(redis, "trim")
+        assert await stream.backlog() == (1, 0)
+
+
 async def test_bytes_that_were_evicted_are_counted_anew(redis_server: RedisServer) -> None:
     async with stream_in(redis_server, max_length=1000) as stream:
         for _ in range(250):
