@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
@@ -12,7 +13,7 @@ from shadow.call import Target
 from shadow.mirror import MirrorRoute
 from shadow.rule import MirrorLimits, ShadowRule
 from shadow.tee import Tee
-from tests.fakes.shadow_server import ShadowServer, answers, never_answers
+from tests.fakes.shadow_server import Received, Script, ShadowServer, answers, never_answers, read_request
 from tests.shadow.bench import ALL, Bench, exchange_of, mirroring, routes_of, targets_of
 
 pytestmark = pytest.mark.anyio
@@ -66,6 +67,37 @@ async def test_a_shadow_that_hangs_leaves_places_for_the_shadows_of_other_routes
         assert len(hanging.received) == max(1, max_concurrent * 3 // 4)
         bench.mirror.configure(routes_of(ALL, "hangs"), targets_of(hanging.url))  # nobody else is left: all are its own
         await until(lambda: len(hanging.received) == max_concurrent)
+
+
+@pytest.mark.parametrize("max_concurrent", [1, 2, 3, 7])
+async def test_whatever_is_held_up_gets_its_turn(max_concurrent: int) -> None:
+    """Three shadows of different speed, and settings that change between one and several of them."""
+    limits, rng = MirrorLimits(max_concurrent=max_concurrent), random.Random(max_concurrent)
+    async with AsyncExitStack() as stack:
+        names = {"fast": 0.0, "slow": 0.01, "slower": 0.03}
+        servers = {name: await stack.enter_async_context(ShadowServer(delays(s))) for name, s in names.items()}
+        targets = {name: Target(name, (server.url,)) for name, server in servers.items()}
+        targets["cloud"] = Target("cloud", ("http://127.0.0.1:9",))
+        routes = {name: MirrorRoute("cloud", name, ALL) for name in names}
+        bench = await stack.enter_async_context(mirroring(targets_of("http://127.0.0.1:9"), limits=limits))
+        for n in range(150):
+            if n % 10 == 0:
+                chosen = rng.sample(sorted(names), rng.choice((1, 2, 3)))
+                bench.mirror.configure({name: routes[name] for name in chosen}, targets)
+            bench.send(exchange_of(f"id-{n}", route=rng.choice(chosen)))
+            await asyncio.sleep(rng.choice((0, 0, 0.005)))
+        await bench.drained()
+        assert len(bench.store.saved) == 150
+
+
+def delays(seconds: float) -> Script:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, received: list[Received]) -> None:
+        while True:
+            received.append(await read_request(reader))
+            await asyncio.sleep(seconds)
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    return script
 
 
 @pytest.mark.parametrize(

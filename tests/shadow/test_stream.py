@@ -48,6 +48,8 @@ def vanish(redis: Any, how: str) -> None:
             redis.delete(STREAM)
         case "flush":
             redis.flushall()
+        case "ungroup":
+            redis.xgroup_destroy(STREAM, GROUP)
 
 
 @pytest.mark.parametrize("in_hands", [False, True])
@@ -79,6 +81,34 @@ async def test_what_vanishes_from_the_stream_is_lost_and_leaves_room(
             with pytest.raises(StreamFull):
                 await other.save(exchange_of())
             assert (redis.xlen(STREAM), int(redis.get(BYTES))) == (3, 3 * size_bytes)
+    parts.engine.dispose()
+
+
+@pytest.mark.parametrize("how", ["drop", "flush", "ungroup"])
+async def test_a_worker_goes_on_when_its_stream_or_group_was_taken_away(
+    redis_server: RedisServer, tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = open_parts(Place(f"sqlite:///{tmp_path}/s.db", tmp_path / "bodies"))
+    async with stream_in(redis_server) as stream:
+        worker, tapped = Worker(stream, parts, ByteBudget(10**6), name="w", at_once=9, claim_after_s=60), list[str]()
+
+        def tap(exchange: Exchange) -> None:
+            tapped.append(exchange.id)
+            if exchange.id == "after":
+                worker.stopping = True
+                worker.settled(exchange, None)
+
+        running = asyncio.create_task(worker.run(tap))
+        assert await stream.add(pack(exchange_of("before"), Stamp("run", 1), parts), "run/r")
+        while not tapped:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+        with redis_server.connect() as redis:
+            vanish(redis, how)
+        assert await stream.add(pack(exchange_of("after"), Stamp("run", 1), parts), "run/r")
+        await running
+        await worker.flush()
+        assert set(tapped) == {"before", "after"}
+        assert len(caplog.records) <= 4, "one line for each change of state"
     parts.engine.dispose()
 
 
