@@ -44,8 +44,12 @@ return redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], '0', 'MKSTREAM')
 and only with a group can the stream that fills it be emptied."""
 
 _ADD = """
-if redis.call('XLEN', KEYS[1]) >= tonumber(ARGV[1]) then return 0 end
-if tonumber(redis.call('GET', KEYS[2]) or '0') + tonumber(ARGV[3]) > tonumber(ARGV[2]) then return 0 end
+local length, bytes = redis.call('XLEN', KEYS[1]), tonumber(redis.call('GET', KEYS[2]) or '0')
+if length == 0 and bytes ~= 0 then
+  redis.call('DEL', KEYS[2], KEYS[3])
+  bytes = 0
+end
+if length >= tonumber(ARGV[1]) or bytes + tonumber(ARGV[3]) > tonumber(ARGV[2]) then return 0 end
 redis.call('XADD', KEYS[1], '*', 'id', ARGV[5], 'day', ARGV[6], 'size', ARGV[3], 'owner', ARGV[4], 'sealed', ARGV[7])
 redis.call('INCRBY', KEYS[2], ARGV[3])
 redis.call('HINCRBY', KEYS[3], ARGV[4], 1)

@@ -123,6 +123,18 @@ async def test_the_backlog_counts_nothing_that_vanished(redis_server: RedisServe
         assert await stream.backlog() == (1, 0)
 
 
+async def test_a_stream_that_was_evicted_leaves_no_bytes_behind(redis_server: RedisServer) -> None:
+    """Also where the next entry comes before anybody looks, with the counts of owners evicted as well."""
+    async with stream_in(redis_server, max_bytes=20) as stream:
+        for _ in range(2):
+            assert await stream.add(Parcel("id", "2026-01-01", b"sealed", 9), "run/r")
+            assert await stream.add(Parcel("id", "2026-01-01", b"sealed", 9), "run/r")
+            assert not await stream.add(Parcel("id", "2026-01-01", b"sealed", 9), "run/r")
+            with redis_server.connect() as redis:
+                assert int(redis.get(BYTES)) == 18
+                redis.delete(STREAM, PENDING)
+
+
 async def test_bytes_that_were_evicted_are_counted_anew(redis_server: RedisServer) -> None:
     async with stream_in(redis_server, max_length=1000) as stream:
         for _ in range(250):
