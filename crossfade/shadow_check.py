@@ -169,7 +169,7 @@ def _not_mirrored(reason: str, route: RouteConfig) -> Step:
         advice = f"the route mirrors {route.shadow.percent:g} %: run the check again until it is chosen"
         return Step("mirrored", Outcome.UNSURE, "this request was not sampled", advice)
     if reason:
-        return Step("mirrored", Outcome.FAILED, f"skipped: {reason}", "see /-/status, and the README on skips")
+        return Step("mirrored", Outcome.FAILED, f"skipped: {reason}", "docs/mirror.md says why a request is skipped")
     advice = "with mirror.transport set, is `crossfade shadow work` running? Else raise --timeout"
     return Step("mirrored", Outcome.FAILED, "not stored in time, and no skip was counted", advice)
 
