@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -69,7 +69,7 @@ def replay(config: Path, environ: Mapping[str, str], asked: Asked, now: datetime
         outcome, recorded = asyncio.run(_run(settings, route, backend, asked, console))
     except (StoreError, OSError) as error:
         raise ConfigError(f"the store: {error}") from error
-    if not outcome.sent:
+    if not outcome.sent and not outcome.cut_short:
         raise ConfigError(f"nothing to send: {_left_out(recorded) or 'nothing is recorded in that time'}")
     _tell(outcome, recorded, asked, console)
     return STOPPED if outcome.stopped else int(bool(outcome.failures or outcome.not_stored))
@@ -94,10 +94,11 @@ async def _run(
         reader = store.reader()
         if asked.plan.run_route in reader.routes():
             raise ConfigError(f"there is a run {asked.plan.name} of {route.name} already; take another --name")
+        rule = replace(route.shadow, forward_headers=frozenset())  # of a credential only its name was recorded
         bar = stack.enter_context(_bar(console))
         task = bar.add_task("", total=_expected(reader, asked))
         runner = Replay(
-            asked.plan, target, route.shadow, store, caller, budget,
+            asked.plan, target, rule, store, caller, budget,
             lambda outcome: bar.update(task, completed=outcome.stored + outcome.not_stored),
         )  # fmt: skip
         loop = asyncio.get_running_loop()

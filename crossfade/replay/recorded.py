@@ -10,7 +10,7 @@ from datetime import datetime
 
 from shadow.exchange import Body, Exchange
 from shadow.store.reader import Reader
-from shadow.store.redaction import REDACTED
+from shadow.store.redaction import REDACTED, kept_headers
 
 RECORDED = "recorded"
 """The name that the recorded answer's backend has in a run: what the run is judged against."""
@@ -67,10 +67,12 @@ class Recorded:
         if answer is None and exchange.primary.body is not None:
             self.left_out["the recorded answer is not kept"] += 1
             return None
-        self.altered += REDACTED in exchange.request.target or request.held_bytes != request.size_bytes
+        request = replace(request, size_bytes=request.held_bytes)
+        sent = replace(exchange.request, headers=kept_headers(exchange.request), body=request)
+        self.altered += REDACTED in sent.target or any(REDACTED in chunk for chunk in request)
         return replace(
             exchange,
-            request=replace(exchange.request, body=request),
+            request=sent,
             primary=replace(exchange.primary, backend=RECORDED, body=answer),
         )
 

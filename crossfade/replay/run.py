@@ -49,7 +49,8 @@ class Plan:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run has done so far. ``recorded_s`` and ``replayed_s`` are the durations of whole answers, in seconds."""
+    """What a run has done so far. ``recorded_s`` and ``replayed_s`` are the durations of whole answers, in seconds.
+    ``cut_short``: its time was over, or a person ``stopped`` it, before all was sent."""
 
     sent: int = 0
     stored: int = 0
@@ -59,6 +60,7 @@ class Outcome:
     recorded_s: list[float] = field(default_factory=list)
     replayed_s: list[float] = field(default_factory=list)
     late_s: float = 0.0
+    cut_short: bool = False
     stopped: bool = False
 
 
@@ -79,6 +81,7 @@ class Replay:
         self._store, self._caller, self._budget, self._progress = store, caller, budget, progress
         self._stop = asyncio.Event()
         self._slots = asyncio.Semaphore(plan.concurrency)
+        self._sending: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.outcome = Outcome()
 
@@ -86,61 +89,49 @@ class Replay:
         """Send nothing more."""
         self.outcome.stopped = True
         self._stop.set()
+        if self._sending is not None:
+            self._sending.cancel()
 
     async def run(self, recorded: Recorded) -> Outcome:
         """Send everything, wait for the answers, write the account. Raises ``StoreError`` when the record cannot be
         read."""
-        clock = asyncio.get_running_loop().time
-        schedule, began = Schedule(self._plan.speed), clock()
+        loop = asyncio.get_running_loop()
         try:
             async with asyncio.TaskGroup() as under_way:
-                async for exchange in self._requests(recorded, schedule):
-                    due_s = schedule.due_s(exchange.received_at)
-                    if self._over(due_s) or not await self._wait(began + due_s):
-                        break
-                    if not await self._take_slot():
-                        break
-                    self.outcome.late_s = max(self.outcome.late_s, clock() - began - due_s)
-                    self.outcome.sent += 1
-                    number = self.outcome.sent
-                    self._tasks.add(task := under_way.create_task(self._one(exchange, number), name=f"replay-{number}"))
-                    task.add_done_callback(self._tasks.discard)
+                self._sending = under_way.create_task(self._send(recorded, under_way), name="replay-sending")
+                if self._plan.max_s is not None:
+                    loop.call_later(self._plan.max_s, self._sending.cancel)
+                await asyncio.wait((self._sending,))
+                self.outcome.cut_short = self._sending.cancelled()
                 await self._end()
+        except ExceptionGroup as group:  # the group's own wrapping of what ended it
+            raise group.exceptions[0] from group
         finally:
             await self._save_account()
         return self.outcome
+
+    async def _send(self, recorded: Recorded, under_way: asyncio.TaskGroup) -> None:
+        """Send each request when it is due. Cancelled when nothing more is to be sent."""
+        clock = asyncio.get_running_loop().time
+        schedule, began = Schedule(self._plan.speed), clock()
+        async for exchange in self._requests(recorded, schedule):
+            due_s = schedule.due_s(exchange.received_at)
+            await asyncio.sleep(began + due_s - clock())
+            if self._slots.locked():
+                self.outcome.held_back += 1
+            await self._slots.acquire()
+            self.outcome.late_s = max(self.outcome.late_s, clock() - began - due_s)
+            self.outcome.sent += 1
+            number = self.outcome.sent
+            self._tasks.add(task := under_way.create_task(self._one(exchange, number), name=f"replay-{number}"))
+            task.add_done_callback(self._tasks.discard)
 
     async def _requests(self, recorded: Recorded, schedule: Schedule) -> AsyncIterator[Exchange]:
         for number in range(self._plan.passes):
             if number:
                 schedule.again()
             async for exchange in _read_ahead(recorded.requests()):
-                if self._stop.is_set():
-                    return
                 yield exchange
-
-    def _over(self, due_s: float) -> bool:
-        return self._plan.max_s is not None and due_s > self._plan.max_s
-
-    async def _wait(self, until: float) -> bool:
-        """Wait until that time of the loop's clock; ``False`` when the run was stopped."""
-        clock = asyncio.get_running_loop().time
-        if clock() < until and not self._stop.is_set():
-            try:
-                async with asyncio.timeout_at(until):
-                    await self._stop.wait()
-            except TimeoutError:
-                pass
-        return not self._stop.is_set()
-
-    async def _take_slot(self) -> bool:
-        """Wait for a place under way; ``False`` when the run was stopped meanwhile."""
-        if self._slots.locked():
-            self.outcome.held_back += 1
-        await self._slots.acquire()
-        if self._stop.is_set():
-            self._slots.release()
-        return not self._stop.is_set()
 
     async def _end(self) -> None:
         """Wait for what is under way; of a run that was stopped, or is now, not for long."""

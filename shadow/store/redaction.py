@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from urllib.parse import unquote_to_bytes
 
-from shadow.exchange import Body, Exchange, Headers, Observation
+from shadow.exchange import Body, Exchange, Headers, Observation, Request
 from shadow.rule import carries_secret
 from shadow.store.form_redaction import holds_json, is_form, redact_form
 from shadow.store.json_redaction import MAX_BYTES, Unreadable, is_binary, parse_path, redact_content
@@ -65,6 +65,13 @@ def redact(
         shadow=exchange.shadow and leg(exchange.shadow),
         control=exchange.control and leg(exchange.control),
     )
+
+
+def kept_headers(request: Request) -> Headers:
+    """Return the header fields that fit the body as it was kept: a redacted one has lost its content encoding."""
+    if request.body.content_encoding:
+        return request.headers
+    return tuple(field for field in request.headers if field[0].lower() != b"content-encoding")
 
 
 def _redact_headers(headers: Headers, secret: Callable[[bytes], bool]) -> Headers:

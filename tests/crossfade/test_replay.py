@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
-import os
 import signal
 import ssl
 import subprocess
@@ -82,9 +82,22 @@ def taking(seconds: float, arrivals: list[float]) -> Callable[[Peer], None]:
     return script
 
 
+def silent(peer: Peer) -> None:
+    """Take requests and answer none."""
+    while peer.read_request() is not None:
+        pass
+
+
+def options(config: Path) -> list[str]:
+    return ["--route", "classify", "--to", "onprem", "--since", "3h", "--config", str(config), "--name", "run-1"]
+
+
+def command(config: Path) -> list[str]:
+    return [sys.executable, "-m", "crossfade.cli", "replay", *options(config)]
+
+
 def run(config: Path, *arguments: str) -> tuple[int, str]:
-    options = ["--route", "classify", "--to", "onprem", "--since", "3h", "--config", str(config), "--name", "run-1"]
-    result = CliRunner().invoke(app, ["replay", *options, *arguments], env={"COLUMNS": "140"})
+    result = CliRunner().invoke(app, ["replay", *options(config), *arguments], env={"COLUMNS": "140"})
     return result.exit_code, result.output
 
 
@@ -167,8 +180,8 @@ def test_answers_that_differ_from_the_recorded_ones_are_found(tmp_path: Path) ->
         config = setup(tmp_path, onprem.url, [recorded(n) for n in range(6)])
         assert run(config, "--speed", "max")[0] == 0
     file = tmp_path / "out.json"
-    options = ["--route", "classify~run-1", "--config", str(config), "--workers", "1", "--json", str(file)]
-    CliRunner().invoke(app, ["compare", *options])
+    judged = ["--route", "classify~run-1", "--config", str(config), "--workers", "1", "--json", str(file)]
+    CliRunner().invoke(app, ["compare", *judged])
     assert file.read_text().count('"different"') >= 1
 
 
@@ -200,6 +213,48 @@ def test_loops_limits_and_what_cannot_be_sent_are_counted(tmp_path: Path) -> Non
         assert (code, "sent 12, stored 12" in output) == (0, True), output
         assert "3 (the body of the request is not kept)" in output
         assert len({exchange.id for exchange in stored(config)}) == 12
+
+
+@pytest.mark.parametrize("encoding", [b"", b"gzip"])
+def test_a_redacted_body_goes_out_as_it_was_kept_with_fields_that_fit_it(encoding: bytes, tmp_path: Path) -> None:
+    content = b'{"user": "somebody with a long name"}'
+    content = gzip.compress(content) if encoding else content
+    body = body_of(content, media_type="application/json", content_encoding=encoding.decode())
+    headers = ((b"Content-Type", b"application/json"), *([(b"Content-Encoding", encoding)] if encoding else []))
+    answer = replace(recorded(0).primary, body=body_of(b"{}", media_type="application/json"))
+    made = replace(recorded(0), request=exchange_of(headers=headers, body=body).request, primary=answer, shadow=None)
+    with Backend(answering(plain(b"{}", fields=b"Content-Type: application/json\r\n"))) as onprem:
+        config = setup(tmp_path, onprem.url, [made], KeepRule(redact_json=("user",)))
+        code, output = run(config)
+        assert (code, "with redacted values: 1" in output) == (0, True), output
+        assert onprem.requests[0].body == b'{"user":"[redacted]"}'
+        assert onprem.requests[0].values(b"content-encoding") == []
+
+
+def test_the_name_of_a_credential_is_not_sent_without_its_value(tmp_path: Path) -> None:
+    with Backend(answering(plain(b"ok"))) as onprem:
+        config = setup(tmp_path, onprem.url, [recorded(0)])
+        text = config.read_text().replace(', auth: {header: Authorization, value: "Bearer k3y"}', "")
+        text = text.replace("active: cloud,", "active: cloud, shadow: {forward_headers: [Authorization]},")
+        config.write_text(text, encoding="utf-8")
+        code, output = run(config)
+        assert code == 0, output
+        assert onprem.requests[0].values(b"authorization") == []
+
+
+def test_a_body_that_somebody_changed_is_told(tmp_path: Path) -> None:
+    config = setup(tmp_path, "http://127.0.0.1:9", [recorded(0)])
+    for file in (tmp_path / "bodies").glob("*/*/*"):
+        file.write_bytes(file.read_bytes()[:-1] + b"x")
+    code, output = run(config)
+    assert (code, "a body is not what was stored" in output) == (2, True), output
+
+
+def test_the_sending_ends_when_its_time_is_over_also_as_fast_as_can_be(tmp_path: Path) -> None:
+    with Backend(taking(0.05, [])) as onprem:
+        config = setup(tmp_path, onprem.url, [recorded(n) for n in range(3)])
+        code, output = run(config, "--speed", "max", "--loop", "200", "--concurrency", "1", "--max-seconds", "0.5")
+    assert (code, 1 <= len(stored(config)) < 100) == (0, True), output
 
 
 def test_a_backend_that_refuses_is_a_failure_by_name(tmp_path: Path) -> None:
@@ -238,9 +293,7 @@ def test_a_route_that_keeps_hashes_only_cannot_be_replayed_and_says_why(tmp_path
 def test_ctrl_c_stops_the_sending_keeps_what_was_answered_and_balances(tmp_path: Path) -> None:
     with Backend(answering(plain(b"ok"))) as onprem:
         config = setup(tmp_path, onprem.url, [recorded(n, gap_s=0.1) for n in range(300)])
-        options = ["--route", "classify", "--to", "onprem", "--since", "3h", "--config", str(config), "--name", "run-1"]
-        command = [sys.executable, "-m", "crossfade.cli", "replay", *options]
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ})
+        process = subprocess.Popen(command(config), cwd=ROOT, stdout=subprocess.PIPE, text=True)
         onprem.wait_requests(5)
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=60)
@@ -253,6 +306,17 @@ def test_ctrl_c_stops_the_sending_keeps_what_was_answered_and_balances(tmp_path:
     reader.close()
     assert account.balanced
     assert (account.recorded, account.in_flight) == (len(found), 0)
+
+
+def test_ctrl_c_does_not_wait_for_a_place_under_way(tmp_path: Path) -> None:
+    with Backend(silent) as onprem:
+        config = setup(tmp_path, onprem.url, [recorded(n) for n in range(4)])
+        process = subprocess.Popen([*command(config), "--concurrency", "1"], cwd=ROOT, stdout=subprocess.DEVNULL)
+        assert onprem.wait_requests(1)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+        assert time.monotonic() - began < 15, "five seconds for what is under way, not twenty until it times out"
 
 
 @given(
