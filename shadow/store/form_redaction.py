@@ -17,7 +17,7 @@ from urllib.parse import unquote_to_bytes
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-from shadow.store.json_redaction import MAX_BYTES, Unreadable, decompress, kind_of
+from shadow.store.json_redaction import MAX_BYTES, Unreadable, decompress, kind_of, start_of
 
 REDACTED_FIELD = b"[redacted]"
 FORM, URLENCODED = "multipart/form-data", "application/x-www-form-urlencoded"
@@ -35,9 +35,9 @@ class _Part:
 
 
 def is_form(media_type: str, start: bytes) -> bool:
-    """Whether a body of this type that starts so may be a form, or be taken for one."""
+    """Whether a body of this type that starts so (``start_of``) may be a form, or be taken for one."""
     kind = kind_of(media_type)
-    return kind.startswith("multipart/") or kind == URLENCODED or (start[:2] == b"--" and b"form-data" in start)
+    return kind.startswith("multipart/") or kind == URLENCODED or (start[:2] == b"--" and b"form-data" in start.lower())
 
 
 def redact_form(content: bytes, media_type: str, encoding: str, names: Sequence[str]) -> bytes:
@@ -49,7 +49,7 @@ def redact_form(content: bytes, media_type: str, encoding: str, names: Sequence[
         return content
     if len(content) > MAX_BYTES:
         raise Unreadable("too large")
-    plain = decompress(content, encoding.strip().lower())
+    plain = decompress(content, encoding)
     wanted = frozenset(name.casefold() for name in names)
     match kind_of(media_type):
         case "application/x-www-form-urlencoded":
@@ -63,7 +63,7 @@ def redact_form(content: bytes, media_type: str, encoding: str, names: Sequence[
 
 def holds_json(content: bytes, encoding: str) -> bool:
     """Whether what is called a form is JSON: so it is where a client names no type. Raises ``Unreadable``."""
-    return decompress(content, encoding.strip().lower()).lstrip()[:1] in (b"{", b"[")
+    return start_of([decompress(content, encoding)])[:1] in (b"{", b"[")
 
 
 def _covered_pair(pair: bytes, wanted: frozenset[str]) -> bytes:

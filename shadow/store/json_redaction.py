@@ -11,7 +11,7 @@ import json
 import re
 import secrets
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 REDACTED_VALUE = "[redacted]"
@@ -20,6 +20,12 @@ MAX_BYTES = 16 * 1024 * 1024
 Step = str | int
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\*|\d+)\]")
 _BINARY = ("image/", "audio/", "video/", "font/", "multipart/", "application/octet-stream", "application/pdf")
+_TEXT = (b"{", b"[", b"data:", b"event:")
+_BLANK = b" \t\r\n\v\f\0\xef\xbb\xbf\xfe\xff"
+"""White space, and what else may stand before the first character: byte order marks, the zero of UTF-16 and UTF-32."""
+_START_BYTES = 1024
+_FIELDS = frozenset({b"", b"data", b"event", b"id", b"retry"})
+"""Of an event stream; a comment has no name."""
 
 
 class Unreadable(Exception):
@@ -43,8 +49,24 @@ def parse_path(path: str) -> tuple[Step, ...]:
 
 
 def is_binary(media_type: str, start: bytes) -> bool:
-    """Whether a body of this type that starts so is a picture or the like, in which no path means anything."""
-    return kind_of(media_type).startswith(_BINARY) and start[:64].lstrip()[:1] not in (b"{", b"[")
+    """Whether a body of this type that starts so (``start_of``) is a picture or the like, in which no path means
+    anything."""
+    return kind_of(media_type).startswith(_BINARY) and not start.startswith(_TEXT)
+
+
+def start_of(chunks: Iterable[bytes]) -> bytes:
+    """Return the first bytes of a body from its first character on."""
+    start = b""
+    for chunk in chunks:
+        start = (start + chunk).lstrip(_BLANK)[:_START_BYTES]
+        if len(start) == _START_BYTES:
+            break
+    return start
+
+
+def is_packed(encoding: str) -> bool:
+    """Whether nothing can be told of a body before it is decompressed."""
+    return encoding.strip().lower() not in ("", "identity")
 
 
 def redact_content(content: bytes, media_type: str, encoding: str, paths: Sequence[tuple[Step, ...]]) -> bytes:
@@ -52,12 +74,14 @@ def redact_content(content: bytes, media_type: str, encoding: str, paths: Sequen
 
     What comes back is not compressed when something was replaced. Raises ``Unreadable``.
     """
-    if not content or is_binary(media_type, content):
+    if not content or (not is_packed(encoding) and is_binary(media_type, start_of([content]))):
         return content
     if len(content) > MAX_BYTES:
         raise Unreadable("too large")
     kind = kind_of(media_type)
-    plain = decompress(content, encoding.strip().lower())
+    plain = decompress(content, encoding)
+    if is_binary(media_type, start_of([plain])):
+        return content
     try:
         if kind == "text/event-stream":
             return _redact_events(plain, paths) or content
@@ -98,6 +122,8 @@ def _redact_events(plain: bytes, paths: Sequence[tuple[Step, ...]]) -> bytes | N
     lines = plain.removeprefix(b"\xef\xbb\xbf").splitlines(keepends=True)
     for number, line in enumerate(lines):
         name, _, value = line.partition(b":")
+        if name.rstrip(b"\r\n") not in _FIELDS:
+            raise ValueError("a line that no event has: this may be JSON by a wrong name")
         if name != b"data" or not value.strip().startswith((b"{", b"[")) or value.strip() == b"[DONE]":
             continue
         redacted = _redact_document(value, paths)
@@ -129,9 +155,9 @@ def _places(node: Any, step: Step) -> Iterator[Any]:
 
 def decompress(content: bytes, encoding: str) -> bytes:
     """Return the content without its encoding, at most ``MAX_BYTES``. Raises ``Unreadable``."""
-    if encoding in ("", "identity"):
+    if not is_packed(encoding):
         return content
-    if encoding not in ("gzip", "x-gzip", "deflate"):
+    if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
         raise Unreadable(f"encoding {encoding}")
     try:
         decompressor = zlib.decompressobj(47)  # gzip or zlib, by its first bytes

@@ -12,7 +12,15 @@ from urllib.parse import unquote_to_bytes
 from shadow.exchange import Body, Exchange, Headers, Observation, Request
 from shadow.rule import carries_secret
 from shadow.store.form_redaction import holds_json, is_form, redact_form
-from shadow.store.json_redaction import MAX_BYTES, Unreadable, is_binary, parse_path, redact_content
+from shadow.store.json_redaction import (
+    MAX_BYTES,
+    Unreadable,
+    is_binary,
+    is_packed,
+    parse_path,
+    redact_content,
+    start_of,
+)
 
 REDACTED = b"[redacted]"
 
@@ -46,9 +54,11 @@ def redact(
         return redact_form(plain, media_type, encoding if plain is content else "", form_fields)
 
     def content(body: Body) -> Body:
-        if form_fields and is_form(body.media_type, next(iter(body), b"")):
+        packed = is_packed(body.content_encoding)
+        start = b"" if packed or not (steps or form_fields) else start_of(body)
+        if form_fields and is_form(body.media_type, start):
             return _redact_body(body, partial(form, *_labels(body)))
-        if steps and not is_binary(body.media_type, next(iter(body), b"")):
+        if steps and (packed or not is_binary(body.media_type, start)):
             return _redact_body(body, lambda content: redact_content(content, *_labels(body), steps))
         return body
 

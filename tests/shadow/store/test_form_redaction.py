@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+from dataclasses import replace
 from email import message_from_bytes
 from urllib.parse import parse_qsl, urlencode
 
@@ -141,9 +142,17 @@ def test_a_semicolon_neither_ends_a_named_field_nor_hides_one() -> None:
     assert found == b"a=1;password=[redacted]&password=[redacted]&b=2;c"
 
 
+def test_a_form_by_another_name_is_known_however_it_is_cut() -> None:
+    content = b"\r\n" + part('Form-Data; name="email"', "anna@example.org")
+    for chunks in ([content], [content[:3], content[3:]], [b"", *(bytes([byte]) for byte in content)]):
+        body = replace(body_of(content, media_type="text/plain"), chunks=chunks)
+        assert redact(exchange_of(body=body), form_fields=["email"]).request.body.chunks is None
+
+
 @pytest.mark.parametrize("encoding", ["", "gzip"])
-def test_json_that_is_called_a_form_is_redacted_by_its_paths_too(encoding: str) -> None:
-    content = b' {"user": {"email": "anna@example.org"}, "size": 3}'
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_json_that_is_called_a_form_is_redacted_by_its_paths_too(encoding: str, mark: bytes) -> None:
+    content = mark + b' {"user": {"email": "anna@example.org"}, "size": 3}'
     sent = gzip.compress(content, mtime=0) if encoding else content
     exchange = exchange_of(body=body_of(sent, media_type=URLENCODED, content_encoding=encoding))
     kept = redact(exchange, frozenset(), json_paths=["user.email"], form_fields=["password"]).request.body

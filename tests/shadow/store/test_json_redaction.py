@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shadow.store.json_redaction import MAX_BYTES, Unreadable, parse_path, redact_content
+from shadow.store.redaction import redact
+from tests.shadow.bench import body_of, exchange_of
 
 JSON = "application/json; charset=utf-8"
+SESAME = b'{"user": "sesame", "n": 1}'
 
 
 def redacted(document: object, *paths: str, media_type: str = JSON) -> Any:
@@ -76,6 +80,34 @@ def test_pictures_stay_and_json_that_calls_itself_a_picture_does_not(media_type:
     picture = b"\x89PNG\r\n\x1a\n" + bytes(100)
     assert redact_content(picture, media_type, "", [parse_path("user")]) is picture
     assert redacted({"user": 1}, "user", media_type=media_type) == {"user": "[redacted]"}
+
+
+@pytest.mark.parametrize(
+    ("chunks", "encoding"),
+    [
+        ([b"\xef\xbb\xbf" + SESAME], ""),
+        ([SESAME.decode().encode("utf-16")], ""),
+        ([SESAME.decode().encode("utf-16-be")], ""),
+        ([b" " * 100 + SESAME], ""),
+        ([b"", b"\n", SESAME], ""),
+        ([gzip.compress(SESAME, mtime=0)], "gzip"),
+        ([gzip.compress(SESAME, mtime=0)[:5], gzip.compress(SESAME, mtime=0)[5:]], " GZIP"),
+        ([b"data: " + SESAME + b"\n\n"], ""),
+    ],
+)
+@pytest.mark.parametrize("media_type", ["application/octet-stream", "image/png", "text/event-stream", "text/plain", ""])
+def test_no_wrong_name_hides_a_value(chunks: list[bytes], encoding: str, media_type: str) -> None:
+    body = replace(body_of(b"".join(chunks), media_type=media_type, content_encoding=encoding), chunks=chunks)
+    kept = b"".join(redact(exchange_of(body=body), json_paths=["user"]).request.body)
+    for content in (kept, gzip.decompress(kept) if kept.startswith(b"\x1f") else b"", kept.replace(b"\0", b"")):
+        assert b"sesame" not in content
+
+
+def test_a_packed_picture_stays_and_one_that_cannot_be_unpacked_does_not() -> None:
+    picture = gzip.compress(b"\x89PNG\r\n\x1a\n" + bytes(100), mtime=0)
+    assert redact_content(picture, "image/png", "gzip", [parse_path("user")]) is picture
+    with pytest.raises(Unreadable):
+        redact_content(picture, "image/png", "zstd", [parse_path("user")])
 
 
 @pytest.mark.parametrize(
