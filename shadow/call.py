@@ -4,6 +4,7 @@ that fails is an ``Observation`` with its ``Failure``. The only exception that l
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
@@ -23,6 +24,7 @@ from shadow.spool import SpooledChunks, is_whole, let_go, spooled
 from shadow.tee import ByteBudget, Disk, Tee
 
 MAX_ARRIVALS = 10_000
+_SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ class Caller:
 
     async def observe(self, exchange: Exchange, target: Target, rule: ShadowRule, role: Role) -> Observation:
         """Send the exchange's request to the target and return what came back. Where no server takes a call nobody is
-        asked: it then is a failure to connect without a ``server``.
+        asked: it then is a failure to connect without a ``server``. Where we have nothing left to connect with it is
+        ``cancelled``.
 
         The answer's bytes are reserved in the budget and belong to the returned body. While the disk is behind the
         answer is not read, for at most the target's timeout again in all; this counts neither against that timeout nor
@@ -265,8 +268,19 @@ def _unasked(target: Target) -> Observation:
 
 def _failure_of(error: Exception, *, answered: bool) -> Failure:
     """Name the failure. The detail is the error's class only: messages may hold addresses or parts of the answer."""
+    if isinstance(error, httpx.ConnectError) and _is_ours(error):
+        return Failure(FailureKind.CANCELLED, "nothing left to connect with")
     kind = FailureKind.TOO_LARGE if isinstance(error, _TooLarge) else failure_kind(error, answered=answered)
     return Failure(kind, type(error).__name__.lstrip("_"))
+
+
+def _is_ours(error: BaseException | None) -> bool:
+    """Whether the system gave this process no file, port or memory: that says nothing about a backend."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _SCARCE:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 async def _settled(observation: Observation) -> Observation:

@@ -325,30 +325,38 @@ class Mirror:
         if not turn:
             return SkipReason.BREAKER_OPEN
         if self._caller is not None:
-            if not await self._call_shadow(job, turn, self._caller):
-                return SkipReason.BREAKER_OPEN
+            skipped = await self._call_shadow(job, turn, self._caller)
+            if skipped is not None:
+                return skipped
             await self._call_control(job, self._caller)
         return None
 
-    async def _call_shadow(self, job: _Job, turn: int, caller: Caller) -> bool:
-        """Call the shadow; ``False`` when nobody was asked, because the breakers of all its servers are open. This
-        counts for ours as well, so that nothing is kept in vain."""
+    async def _call_shadow(self, job: _Job, turn: int, caller: Caller) -> SkipReason | None:
+        """Call the shadow; return why not, where nobody was asked. That the breakers of all its servers are open counts
+        for ours as well, so that nothing is kept in vain."""
         try:
             shadow = await caller.observe(job.exchange, job.target, job.rule, Role.SHADOW)
         except BaseException:
             job.breaker.abandon(turn)
             raise
-        if shadow.failure is not None and shadow.failure.kind is FailureKind.CONNECT:
+        kind = shadow.failure.kind if shadow.failure is not None else None
+        if kind is FailureKind.CANCELLED:
+            job.breaker.abandon(turn)
+            return SkipReason.BUDGET_FULL
+        if kind is FailureKind.CONNECT:
             job.breaker.fail(turn, self._clock())
         else:
             job.breaker.succeed(turn)
+        if not shadow.server:
+            return SkipReason.BREAKER_OPEN
         job.exchange = job.exchange.with_leg(Role.SHADOW, shadow)
-        return bool(shadow.server)
+        return None
 
     async def _call_control(self, job: _Job, caller: Caller) -> None:
         if wants_control(job.rule, job.exchange.id):
             control = await caller.observe(job.exchange, job.baseline, job.rule, Role.CONTROL)
-            if control.server:
+            was_cancelled = control.failure is not None and control.failure.kind is FailureKind.CANCELLED
+            if control.server and not was_cancelled:
                 job.exchange = job.exchange.with_leg(Role.CONTROL, control)
 
     async def _keep(self, job: _Job) -> None:

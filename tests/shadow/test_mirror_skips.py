@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import httpx
@@ -135,6 +139,34 @@ async def test_budget_full_when_the_request_was_not_kept() -> None:
         bench.send(exchange_of(body=body))
         assert bench.skipped() == {SkipReason.BUDGET_FULL: 1}
     assert server.connections == 0
+
+
+@contextmanager
+def no_file_left() -> Iterator[None]:
+    """Use up all files that this process may open."""
+    before, taken = resource.getrlimit(resource.RLIMIT_NOFILE), list[int]()
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+        with suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        yield
+    finally:
+        for file in taken:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+async def test_budget_full_when_no_file_is_left_to_call_with_and_the_shadow_is_not_blamed(each_transport: str) -> None:
+    limits = MirrorLimits(max_concurrent=2, breaker_failures=2)
+    async with ShadowServer(answers()) as server, mirroring(targets_of(server.url), limits=limits) as bench:
+        with no_file_left():
+            for n in range(4):
+                bench.send(exchange_of(f"id-{n}"))
+            await bench.drained()
+        assert (bench.account().recorded, bench.skipped()) == (0, {SkipReason.BUDGET_FULL: 4})
+        assert bench.mirror.status()["breakers"] == {"cloud": "closed", "onprem": "closed"}
+        await bench.mirrored(exchange_of("after"))
 
 
 async def test_store_failed_is_counted_and_logged_once_however_often(caplog: pytest.LogCaptureFixture) -> None:
