@@ -30,6 +30,7 @@ from shadow.stream import Stream
 from shadow.worker import Worker
 
 POLL_S = 1.0
+MIN_CLAIM_S, MAX_CLAIM_S = 1, 86400
 
 _log = logging.getLogger(__name__)
 
@@ -38,9 +39,11 @@ def work(config: Path, claim_after_s: float | None, metrics: str | None = None) 
     """Work until SIGTERM or SIGINT, then finish what is under way; return how many exchanges were stored. ``metrics``
     is where the pages are (``worker_page.parse_address``).
 
-    Raises ``ValueError`` when the config cannot be used or has no stream, the store cannot be opened, or nothing can
-    listen there.
+    Raises ``ValueError`` when the config cannot be used or has no stream, the store cannot be opened, nothing can
+    listen there, or ``claim_after_s`` is out of bounds.
     """
+    if claim_after_s is not None and not MIN_CLAIM_S <= claim_after_s <= MAX_CLAIM_S:
+        raise ValueError(f"--claim-after is {claim_after_s:g}, but must be {MIN_CLAIM_S} to {MAX_CLAIM_S} seconds")
     settings = gateway_settings(load_checked(config, os.environ))
     if settings.stream is None:
         raise ValueError(

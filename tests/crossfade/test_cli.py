@@ -195,6 +195,14 @@ def test_a_worker_without_the_stores_key_says_what_to_do(config: Path) -> None:
     assert "crossfade: the store cannot be opened: the master key" in output
 
 
+@pytest.mark.parametrize("seconds", ["-5", "0", "0.01", "nan", "inf"])
+def test_a_worker_takes_over_nothing_that_another_was_just_given(config: Path, seconds: str) -> None:
+    config.write_text(config.read_text() + 'mirror: {transport: "redis://127.0.0.1:1/0"}\n')
+    code, output = run("shadow", "work", "--config", str(config), "--claim-after", seconds)
+    assert code == 2
+    assert "--claim-after is" in output
+
+
 def test_the_status_of_ramps_is_that_of_every_route_unless_one_is_named(config: Path) -> None:
     code, output = run("ramp", "status", "--config", str(config))
     assert code == 0
