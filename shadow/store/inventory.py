@@ -11,9 +11,9 @@ from pathlib import Path
 from sqlalchemy import Engine, func, select, text
 
 from shadow.keeping import Kept
+from shadow.store.objects import is_day
 from shadow.store.rows import moment
 from shadow.store.schema import body_keys, exchanges
-from shadow.store.vault import DIGESTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ def take_inventory(engine: Engine) -> Inventory:
             kept[route][Kept(bodies)] += count  # two names may be one here, where another version wrote them
             n, since, until = spans.get(route, (0, first, last))
             spans[route] = n + count, min(since, first), max(until, last)
-        days = connection.execute(select(body_keys.c.name).where(body_keys.c.name != DIGESTS)).scalars().all()
+        names = connection.execute(select(body_keys.c.name)).scalars().all()
     routes = {
         route: RouteHoldings(n, moment(first), moment(last), dict(kept[route]))
         for route, (n, first, last) in sorted(spans.items())
     }
-    return Inventory(routes, _database_bytes(engine), tuple(sorted(days)))
+    return Inventory(routes, _database_bytes(engine), tuple(sorted(filter(is_day, names))))
 
 
 def _database_bytes(engine: Engine) -> int:

@@ -119,7 +119,8 @@ body_keys = Table(
     Column("name", Text, primary_key=True),
     Column("wrapped", LargeBinary, nullable=False),
 )
-"""The store's keys, each encrypted under the master key: ``digests``, and one for each UTC day (``2026-05-04``)."""
+"""The store's keys, each encrypted under the master key: ``digests``, and one for each UTC day (``2026-05-04``). An
+``ended 2026-05-04`` has no key: the bodies of that day are being deleted."""
 
 exchange_hours = Table(
     "exchange_hours",

@@ -26,6 +26,8 @@ from shadow.store.rows import moment
 from shadow.store.schema import body_keys
 
 DIGESTS = "digests"
+ENDED = "ended "
+"""Begins the name of a day whose key is destroyed and whose bodies are not all deleted yet (``expiry.py``)."""
 _NONCE_BYTES = 12
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import stat
+import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +16,10 @@ from sqlalchemy import text
 
 from shadow.errors import CorruptBody
 from shadow.exchange import Body
+from shadow.keeping import Kept
 from shadow.store.database import writing
+from shadow.store.expiry import purge_days
+from shadow.store.inventory import take_inventory
 from shadow.store.objects import ObjectFolder
 from tests.shadow.bench import NOON, body_of, exchange_of
 from tests.shadow.store.shelf import LARGE, Shelf, everything_in
@@ -154,6 +159,48 @@ async def test_a_destroyed_key_is_nowhere_on_the_disk_and_a_copy_of_the_object_s
         file.write_bytes(copy)  # a backup comes back
         assert reader.load(found.request.body) is None
     assert wrapped not in everything_in(tmp_path)
+
+
+async def test_a_purge_that_was_cut_off_is_ended_by_the_next(shelf: Shelf) -> None:
+    moment = NOON + timedelta(days=9)
+    async with shelf.stored(now=lambda: moment) as store:
+        await store.save(exchange_of("small", body=body_of(FACE)))
+        await store.save(replace(exchange_of("next", body=body_of(FACE)), received_at=NOON + timedelta(days=1)))
+        reader = store.reader()
+
+        def cut_off(done: int, total: int) -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            purge_days(reader.engine, reader.parts.objects, moment.date(), cut_off)
+        assert [reader.load(exchange.request.body) for exchange in reader.exchanges()] == [None, None]
+        assert take_inventory(reader.engine).key_days == ()
+        await store.purge()
+        held = take_inventory(reader.engine).routes["classify"]
+        with reader.engine.connect() as connection:
+            names = connection.execute(text("SELECT name FROM body_keys")).scalars().all()
+    assert held.bodies == {Kept.EXPIRED: 2}
+    assert names == ["digests"]
+
+
+async def test_a_purge_keeps_no_writer_out_while_somebody_reads_for_long(tmp_path: Path) -> None:
+    shelf = Shelf.in_folder(tmp_path)
+    moment = NOON
+    async with shelf.stored(now=lambda: moment, lock_timeout_s=3) as store:
+        await store.save(exchange_of("old", body=body_of(FACE)))
+        with shelf.reading() as reader, reader.engine.connect() as connection:
+            assert connection.execute(text("SELECT count(*) FROM exchanges")).scalar_one() == 1
+            moment += timedelta(days=9)
+            purge = asyncio.create_task(store.purge())
+            slowest, number = 0.0, 0
+            while not purge.done():
+                started = time.monotonic()
+                await store.save(replace(exchange_of(f"new-{number}", body=body_of(FACE)), received_at=moment))
+                slowest, number = max(slowest, time.monotonic() - started), number + 1
+            await purge
+        with store.reader().engine.connect() as connection:
+            assert connection.execute(text("PRAGMA busy_timeout")).scalar_one() == 3000
+    assert slowest < 1.5, "half of how long a writer waits for the lock"
 
 
 async def test_what_comes_in_late_for_a_purged_day_goes_with_the_next_purge(shelf: Shelf) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from shadow.errors import StoreError
+from shadow.keeping import Kept
 from shadow.store.bucket import Bucket
+from shadow.store.inventory import take_inventory
 from shadow.store.store import Store
 from tests.shadow.bench import NOON, body_of, exchange_of
 from tests.shadow.store.bucket_server import ENVIRONMENT, BucketServer
@@ -79,6 +81,37 @@ async def test_while_the_bucket_is_away_large_bodies_fail_fast_small_ones_go_on_
                 await asyncio.sleep(0.2)
         assert {exchange.id for exchange in store.reader().exchanges()} == {"before", "small", "after"}
     server.stop()
+
+
+async def test_while_the_bucket_is_away_keys_are_destroyed_all_the_same(tmp_path: Path) -> None:
+    server = BucketServer()
+    server.start()
+    shelf = Shelf.in_folder(tmp_path, bodies=server.bodies)
+    moment = NOON
+    async with shelf.stored(now=lambda: moment) as store:
+        await store.save(exchange_of("small", body=body_of(b"a face")))
+        reader = store.reader()
+        server.stop()
+        moment += timedelta(days=9)
+        with pytest.raises(StoreError):
+            await store.purge()
+        found = reader.exchange("small")
+        assert found is not None
+        assert reader.load(found.request.body) is None
+        server.start()
+        async with asyncio.timeout(60):
+            while not await _purged(store):  # noqa: ASYNC110 - until the breaker lets one try
+                await asyncio.sleep(0.2)
+        assert take_inventory(reader.engine).routes["classify"].bodies == {Kept.EXPIRED: 1}
+    server.stop()
+
+
+async def _purged(store: Store) -> bool:
+    try:
+        await store.purge()
+    except StoreError:
+        return False
+    return True
 
 
 async def _saved(store: Store) -> bool:
