@@ -33,6 +33,7 @@ SKIPPED = "{crossfade}:skipped:"
 SKIPPED_KEPT_S = 7 * 86400
 GROUP = "workers"
 MAX_RECOUNTED = 20_000
+GONE_AFTER_S = 86400
 CONNECT_TIMEOUT_S = 1.0
 TIMEOUT_S = 3.0
 
@@ -89,6 +90,16 @@ until #entries < 100
 """Reads the whole stream, but only where the counts do not fit it, nor where it is longer than ``MAX_RECOUNTED``: so
 many may take Redis a second."""
 
+_LEAVE = """
+for _, told in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
+  local worker = {}
+  for place = 1, #told, 2 do worker[told[place]] = told[place + 1] end
+  if worker.pending == 0 and (worker.name == ARGV[2] or worker.idle > tonumber(ARGV[3])) then
+    redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], worker.name)
+  end
+end
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -117,6 +128,7 @@ class Stream:
         self._add = self._redis.register_script(_ADD)
         self._done = self._redis.register_script(_DONE)
         self._recount = self._redis.register_script(_RECOUNT)
+        self._leave = self._redis.register_script(_LEAVE)
 
     async def ping(self) -> None:
         """See that Redis answers."""
@@ -186,6 +198,11 @@ class Stream:
     async def give_back(self, worker: str, entry: Entry) -> None:
         """Leave the entry to whoever claims it next, as one that nobody was given before."""
         await self._redis.xclaim(STREAM, GROUP, worker, 0, [entry.key], retrycount=0, justid=True)
+
+    async def leave(self, worker: str, gone_after_s: float = GONE_AFTER_S) -> None:
+        """Let the group forget this worker, and those that nobody has heard of for so long, unless something is given
+        to them."""
+        await self._leave(keys=[STREAM], args=[GROUP, worker, int(gone_after_s * 1000)])
 
     async def done(self, entry: Entry, skipped: SkipReason | None = None) -> bool:
         """Remove the entry and count why it was not recorded, if so; ``False`` when it is gone already."""

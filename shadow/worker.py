@@ -131,10 +131,11 @@ class Worker:
             await self._report_one(*await self._finished.get())
 
     async def flush(self) -> None:
-        """Tell the stream what is left to tell, after the mirror has ended."""
+        """Tell the stream what is left to tell, after the mirror has ended, and leave it."""
         with suppress(RedisError, OSError):
             while not self._finished.empty():
                 await self._tell(*self._finished.get_nowait())
+            await self._stream.leave(self._name)
 
     def _count(self, exchange: Exchange, reason: SkipReason | None) -> None:
         if reason is None:

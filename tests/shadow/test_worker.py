@@ -166,6 +166,39 @@ async def test_what_is_still_in_hand_is_taken_over_by_nobody_however_long_it_las
     parts.engine.dispose()
 
 
+async def test_a_worker_that_ends_leaves_its_name_only_where_something_is_given_to_it(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    """Each start has a name of its own, and a group forgets none by itself."""
+    stream = Stream(f"redis://127.0.0.1:{redis_server.port}/0", max_length=10, max_bytes=10**9)
+    parts = open_parts(Place(f"sqlite:///{tmp_path}/s.db", tmp_path / "bodies"))
+
+    async def work(name: str, reason: SkipReason | None) -> None:
+        worker = Worker(stream, parts, ByteBudget(10**6), name=name, at_once=1, claim_after_s=60)
+
+        def tap(exchange: Exchange) -> None:
+            worker.stopping = True
+            worker.settled(exchange, reason)
+
+        assert await stream.add(pack(exchange_of(), Stamp("run", 1), parts), "run/r")
+        await worker.run(tap)
+        await worker.flush()
+
+    async with asyncio.timeout(20):
+        await work("stores", None)
+        await work("gives back", SkipReason.SHUTDOWN)
+        with redis_server.connect() as redis:
+            redis.xgroup_createconsumer(STREAM, "workers", "was killed")
+            assert [each["name"] for each in redis.xinfo_consumers(STREAM, "workers")] == [b"gives back", b"was killed"]
+            (entry,) = await stream.claim("next", 1, 0)
+            await stream.done(entry)
+            await asyncio.sleep(0.05)
+            await stream.leave("next", gone_after_s=0.01)
+            assert redis.xinfo_consumers(STREAM, "workers") == []
+    await stream.aclose()
+    parts.engine.dispose()
+
+
 @pytest.mark.parametrize("given_before", [False, True])
 async def test_what_nobody_can_read_is_given_up_and_stops_no_worker(
     redis_server: RedisServer, tmp_path: Path, given_before: bool
