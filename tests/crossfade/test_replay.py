@@ -311,8 +311,11 @@ def test_ctrl_c_stops_the_sending_keeps_what_was_answered_and_balances(tmp_path:
 def test_ctrl_c_does_not_wait_for_a_place_under_way(tmp_path: Path) -> None:
     with Backend(silent) as onprem:
         config = setup(tmp_path, onprem.url, [recorded(n) for n in range(4)])
-        process = subprocess.Popen([*command(config), "--concurrency", "1"], cwd=ROOT, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [*command(config), "--speed", "max", "--concurrency", "1"], cwd=ROOT, stdout=subprocess.DEVNULL
+        )
         assert onprem.wait_requests(1)
+        time.sleep(0.5)  # until the second waits for the first one's place
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 130
