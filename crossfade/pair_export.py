@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import io
 import json
-import shlex
 import zipfile
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-from rich.console import Console
+import typer
 
+from compare.curl import curl_command
 from compare.policy import measurement_key
 from compare.results import Results
 from crossfade.audit import append_line
@@ -25,12 +25,10 @@ from crossfade.config.model import Config
 from shadow.errors import StoreError
 from shadow.exchange import Body, Exchange, Headers
 from shadow.store.reader import Reader
-from shadow.store.redaction import REDACTED
 
 _MAGIC = (
     (b"\x89PNG", "png"), (b"\xff\xd8\xff", "jpg"), (b"GIF8", "gif"), (b"RIFF", "webp"), (b"{", "json"), (b"[", "json"),
 )  # fmt: skip
-_FRAMING = frozenset({b"host", b"content-length", b"transfer-encoding", b"connection", b"expect", b"accept-encoding"})
 README = """\
 # Pair {id} of route {route}
 
@@ -65,9 +63,9 @@ def export_pair(config: Path, exchange_id: str, out: Path | None, *, curl: bool,
     line = {"at": now.isoformat(), "event": "pair_exported", "who": who, "exchange": exchange_id, "file": str(place)}
     append_line(Path(loaded.audit), line)
     _write(place, files)
-    Console(stderr=True).print(f"{place}: {len(files)} files, bodies in plain; keep it private", highlight=False)
+    typer.echo(f"{place}: {len(files)} files, bodies in plain; keep it private", err=True)
     if curl:
-        print(command)
+        typer.echo(command.encode(errors="surrogateescape"))
 
 
 def pair_case(reader: Reader, config: Config, exchange_id: str) -> tuple[dict[str, bytes], str]:
@@ -90,28 +88,17 @@ def pair_case(reader: Reader, config: Config, exchange_id: str) -> tuple[dict[st
         rows.append(f"| `{role.value}.json`, `{role.value}.*` | what {leg.backend} answered, and how fast |")
     files["measurement.json"] = _measurement(reader, config, exchange).encode()
     server = _server(config, exchange)
-    command = curl_command(exchange, server, body)
-    files["curl.sh"] = f"#!/bin/sh\n# Credentials are redacted: add your own.\n{command}\n".encode()
+    command = curl_command(request, server, body)
+    if body is None and request.body.size_bytes:
+        command = f"# The body of the request is not kept: this sends none.\n{command}"
+    script = f"#!/bin/sh\n# Credentials are redacted: add your own.\n{command}\n"
+    files["curl.sh"] = script.encode(errors="surrogateescape")
     words = f"{request.method} with {request.body.size_bytes:,} bytes."
     files["README.md"] = README.format(
         id=exchange.id, route=exchange.route, received_at=exchange.received_at, request=words,
         legs="\n".join(rows), server=server,
     ).encode()  # fmt: skip
     return files, command
-
-
-def curl_command(exchange: Exchange, server: str, body: str | None) -> str:
-    """Return the request as a curl command, quoted for a shell; ``body`` is the name of the file with the body."""
-    request = exchange.request
-    parts = ["curl", "-sS", "--globoff", "--path-as-is", "-X", request.method]
-    for name, value in request.headers:
-        if name.lower() not in _FRAMING and value != REDACTED:
-            parts += ["-H", f"{name.decode('latin-1')}: {value.decode('latin-1')}"]
-    if body is not None:
-        if not any(name.lower() == b"content-type" for name, _ in request.headers):
-            parts += ["-H", "Content-Type:"]  # curl would add one of its own
-        parts += ["--data-binary", f"@{body}"]
-    return shlex.join([*parts, server.rstrip("/") + request.target.decode("latin-1")])
 
 
 def _add(

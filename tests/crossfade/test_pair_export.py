@@ -15,6 +15,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from compare.curl import curl_command
 from compare.dashboard.access import Access, Role
 from compare.dashboard.app import create_app
 from compare.results import Results
@@ -22,7 +23,7 @@ from crossfade.cli import app
 from crossfade.comparison import open_reader
 from crossfade.composition import policies
 from crossfade.config.loading import load_config
-from crossfade.pair_export import curl_command, pair_case, zipped
+from crossfade.pair_export import pair_case, zipped
 from tests.compare.dashboard.serving import running
 from tests.crossfade.test_replay import recorded, setup
 
@@ -76,7 +77,7 @@ def test_a_zip_holds_the_same_and_curl_is_printed_when_asked(tmp_path: Path) -> 
 def test_what_a_client_sent_is_no_shell_and_no_file_for_curl(evil: bytes) -> None:
     made = recorded(0)
     request = replace(made.request, target=b"/" + evil, headers=((b"X-Evil", evil),))
-    words = shlex.split(curl_command(replace(made, request=request), "http://127.0.0.1:9", None))
+    words = shlex.split(curl_command(request, "http://127.0.0.1:9", None))
     assert words[-1] == f"http://127.0.0.1:9/{evil.decode()}"
     assert words[words.index("-H") + 1] == f"X-Evil: {evil.decode()}"
 
@@ -86,6 +87,17 @@ def test_an_id_that_is_not_there_is_told(tmp_path: Path) -> None:
     code, _, output = run(config, "nothing", "--out", str(tmp_path / "x"))
     assert (code, "there is no pair nothing" in output) == (2, True)
     assert not (tmp_path / "x").exists()
+
+
+def test_a_body_that_is_not_kept_is_said_to_be_missing_in_the_command(tmp_path: Path) -> None:
+    gone = replace(recorded(0).request.body, chunks=None)
+    made = replace(recorded(0), request=replace(recorded(0).request, body=gone, headers=((b"X-Latin", b"\xe9"),)))
+    config = setup(tmp_path, "http://127.0.0.1:9", [made])
+    out = tmp_path / "case[bold]"
+    code, printed, output = run(config, "id-0", "--out", str(out), "--curl")
+    assert (code, str(out) in output) == (0, True), output
+    assert printed.startswith("# The body of the request is not kept")
+    assert b"X-Latin: \xe9" in (out / "curl.sh").read_bytes()
 
 
 def test_pairs_of_one_replay_have_names_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

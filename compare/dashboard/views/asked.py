@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from compare.curl import curl_command
 from compare.dashboard.views.words import NOTHING, size
 from compare.phrases import joined, say
 from shadow.exchange import Exchange, Headers
 
 _MAX_FIELDS = 100
 _MAX_VALUE = 400
-_NOT_AGAIN = frozenset({"host", "content-length", "transfer-encoding", "connection", "expect", "te", "upgrade"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +37,11 @@ def build_asked(exchange: Exchange, *, kept: bool, picture: bool) -> Asked:
 
 
 def build_curl(exchange: Exchange) -> str:
-    """Return a command that asks the same again. Everything in it came from a client, so a shell may see it quoted
-    only; fields that belong to the connection are left out."""
-    request, words = exchange.request, ["curl", "--path-as-is", "-X", exchange.request.method]
-    for name, value in _fields(request.headers):
-        if name.lower() not in _NOT_AGAIN:
-            words += ["-H", f"{name}: {value}"]
-    if request.body.size_bytes:
-        words += ["--data-binary", f"@{exchange.id[:8]}-request.bin"]
-    words.append("http://127.0.0.1:8080" + request.target.decode("latin-1")[:2000])
-    return " ".join(shlex.quote(word) for word in words)
+    """Return a command that asks the gateway the same again, with the downloaded body; a byte that is no UTF-8 cannot
+    stand on a page."""
+    body = f"{exchange.id[:8]}-request.bin" if exchange.request.body.size_bytes else None
+    command = curl_command(exchange.request, "http://127.0.0.1:8080", body)
+    return command.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def header_rows(sides: Sequence[Headers]) -> tuple[tuple[str, tuple[str, ...]], ...]:
