@@ -17,6 +17,6 @@ def parse_moment(text: str, now: datetime) -> datetime:
         if ago is not None:
             return now - timedelta(**{_UNITS[ago[2]]: float(ago[1])})
         found = datetime.fromisoformat(text.strip())
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise ValueError(f"'{text}' is no time: write 2h or 7d (ago), 2026-05-04 or 2026-05-04T12:30 (UTC)") from error
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)

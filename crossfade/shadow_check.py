@@ -30,6 +30,10 @@ USER_AGENT = "crossfade-shadow-check"
 POLL_S = 0.1
 
 
+class _NoGateway(Exception):
+    """What answers is no gateway."""
+
+
 class Outcome(StrEnum):
     """How a step ended. ``UNSURE`` is neither good nor a fault of the mirror."""
 
@@ -83,30 +87,36 @@ def plan_check(
     place = f"127.0.0.1:{port}" if host in ("0.0.0.0", "::") else config.gateway.listen  # noqa: S104 - compared only
     body, media_type = _sample(sample) if method not in ("GET", "HEAD") else (b"", "")
     scheme = "https" if config.gateway.tls else "http"
-    default_target = found.match.path.removesuffix("*")
-    plan = Plan(
-        (gateway or f"{scheme}://{place}").rstrip("/"), method, target or default_target, body, media_type, api_key,
-        timeout_s,
-    )  # fmt: skip
-    return plan, found
+    target = target or found.match.path.removesuffix("*")
+    url = (gateway or f"{scheme}://{place}").rstrip("/")
+    if not target.startswith("/"):
+        raise ConfigError(f"--path {target} must begin with /")
+    try:
+        httpx.URL(url + target)
+    except httpx.InvalidURL as error:
+        raise ConfigError(f"{url}{target} is no URL: {error}") from error
+    return Plan(url, method, target, body, media_type, api_key, timeout_s), found
 
 
 def check(plan: Plan, route: RouteConfig, config: Config, reader: Reader) -> Iterator[Step]:
     """Take the steps one after the other, and stop after one that failed."""
+    step = "answered"
     with httpx.Client(base_url=plan.gateway, trust_env=False, timeout=plan.timeout_s) as http:
         try:
             before = _skipped(http, route.name)
             began_s = time.monotonic()
-            answer = http.request(plan.method, plan.target, content=plan.body, headers=_headers(plan))
-        except httpx.HTTPError as error:
+            answer = http.request(plan.method, plan.gateway + plan.target, content=plan.body, headers=_headers(plan))
+            request_id = answer.headers.get("x-request-id", "")
+            yield _answered(answer, time.monotonic() - began_s)
+            if answer.status_code in (401, 403, 404, 405, 413, 429):
+                return
+            step = "mirrored"
+            exchange, reason = _wait_stored(http, reader, request_id, route.name, before, plan.timeout_s)
+        except (httpx.HTTPError, _NoGateway) as error:
+            seen = "is no gateway" if isinstance(error, _NoGateway) else f"does not answer ({type(error).__name__})"
             advice = "is `crossfade gateway` running there? Name it with --gateway URL"
-            yield Step("answered", Outcome.FAILED, f"{plan.gateway} does not answer ({type(error).__name__})", advice)
+            yield Step(step, Outcome.FAILED, f"{plan.gateway} {seen}", advice)
             return
-        request_id = answer.headers.get("x-request-id", "")
-        yield _answered(answer, time.monotonic() - began_s)
-        if answer.status_code in (401, 403, 404, 405, 413, 429):
-            return
-        exchange, reason = _wait_stored(http, reader, request_id, route.name, before, plan.timeout_s)
     if exchange is None:
         yield _not_mirrored(reason, route)
         return
@@ -132,11 +142,22 @@ def _answered(answer: httpx.Response, took_s: float) -> Step:
     seen = f"{answer.status_code} in {took_s * 1000:.0f} ms, {len(answer.content)} bytes"
     if answer.status_code < 400:
         return Step("answered", Outcome.OK, seen)
-    if answer.headers.get("content-type", "").startswith("application/problem+json"):
-        seen += f" ({answer.json().get('code', '')})"
+    if code := _code(answer):
+        seen += f" ({code})"
     advice = {401: "name an API key with --api-key", 403: "name an API key that may use this route with --api-key"}
     outcome = Outcome.FAILED if answer.status_code in (401, 403, 404, 405, 413, 429) else Outcome.UNSURE
     return Step("answered", outcome, seen, advice.get(answer.status_code, "try --sample FILE and --path PATH"))
+
+
+def _code(answer: httpx.Response) -> str:
+    """Return the code of a problem (RFC 9457), empty where there is none."""
+    if not answer.headers.get("content-type", "").startswith("application/problem+json"):
+        return ""
+    try:
+        document = answer.json()
+    except ValueError:
+        return ""
+    return str(document.get("code", "")) if isinstance(document, dict) else ""
 
 
 def _wait_stored(
@@ -159,8 +180,12 @@ def _wait_stored(
 
 
 def _skipped(http: httpx.Client, route: str) -> dict[str, int]:
-    document = http.get("/-/status").json()
-    found: dict[str, int] = document["routes"].get(route, {}).get("account", {}).get("skipped", {})
+    try:
+        found: dict[str, int] = (
+            http.get("/-/status").json()["routes"].get(route, {}).get("account", {}).get("skipped", {})
+        )
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise _NoGateway from error
     return found
 
 

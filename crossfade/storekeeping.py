@@ -90,7 +90,8 @@ def export_parquet(config: Config, selection: Selection, file: Path, *, who: str
             rows = export(reader, selection, file, lambda n: progress.advance(task, n))
     finally:
         reader.close()
-    Console().print(f"{file}: {rows:,} rows, {decimal(file.stat().st_size)}", highlight=False)
+    words = f"{file}: {rows:,} rows, {decimal(file.stat().st_size)}"
+    Console().print(words, highlight=False, markup=False, soft_wrap=True)
 
 
 def _print_inventory(inventory: Inventory, console: Console) -> None:

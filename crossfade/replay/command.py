@@ -138,7 +138,7 @@ def _tell(outcome: Outcome, recorded: Recorded, asked: Asked, console: Console) 
     for name, text in notes:
         if text:
             console.print(f"{name}: {text}", highlight=False)
-    console.print(f"\nCompare it: crossfade compare --route '{asked.plan.run_route}'", highlight=False)
+    console.print(f"\nCompare it: crossfade compare --route '{asked.plan.run_route}'", highlight=False, soft_wrap=True)
 
 
 def _held_back(outcome: Outcome, asked: Asked) -> str:

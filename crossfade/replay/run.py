@@ -107,7 +107,8 @@ class Replay:
         except ExceptionGroup as group:  # the group's own wrapping of what ended it
             raise group.exceptions[0] from group
         finally:
-            await self._save_account()
+            if self.outcome.sent:  # else there is no run, and its name is free
+                await self._save_account()
         return self.outcome
 
     async def _send(self, recorded: Recorded, under_way: asyncio.TaskGroup) -> None:

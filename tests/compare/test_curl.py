@@ -24,7 +24,7 @@ def sent(request: Request, folder: Path, answer: bytes = plain(b"ok"), socket: P
     (folder / "body.bin").write_bytes(b"".join(request.body))
     with Backend(answering(answer), path=socket) as backend:
         command = curl_command(request, backend.url, "body.bin" if request.body.size_bytes else None)
-        shell = ["/bin/sh", "-c", os.fsencode(command)]
+        shell = [b"/bin/sh", b"-c", os.fsencode(command)]
         environment = {"PATH": os.environ["PATH"], "HOME": str(folder)}
         subprocess.run(shell, cwd=folder, env=environment, check=True, timeout=10, capture_output=True)
         return backend.requests[0]

@@ -283,6 +283,14 @@ def test_what_cannot_be_run_is_told(arguments: list[str], message: str, tmp_path
     assert message in " ".join(output.split())
 
 
+def test_a_name_under_which_nothing_was_sent_is_free(tmp_path: Path) -> None:
+    with Backend(answering(plain(b"ok"))) as onprem:
+        config = setup(tmp_path, onprem.url, [recorded(0)])
+        assert run(config, "--since", "1s")[0] == 2
+        code, output = run(config)
+    assert (code, "sent 1, stored 1" in output) == (0, True), output
+
+
 def test_a_route_that_keeps_hashes_only_cannot_be_replayed_and_says_why(tmp_path: Path) -> None:
     config = setup(tmp_path, "http://127.0.0.1:9", [recorded(0)], KeepRule(Bodies.HASHES))
     code, output = run(config)

@@ -58,6 +58,42 @@ def test_a_request_that_is_not_chosen_is_unsure(tmp_path: Path) -> None:
     assert outcomes(result) == {"answered": "ok", "mirrored": "unsure"}
 
 
+def problem(body: bytes) -> bytes:
+    return plain(body, status=b"500 Oops", fields=b"Content-Type: application/problem+json\r\n")
+
+
+STATUS = plain(b'{"routes": {}}', fields=b"Content-Type: application/json\r\n")
+
+
+@pytest.mark.parametrize(
+    ("answers", "steps"),
+    [
+        ((plain(b"<html>"),), {"answered": "failed"}),
+        ((plain(b"[]"),), {"answered": "failed"}),
+        ((plain(b"{}"),), {"answered": "failed"}),
+        ((STATUS, JSON, plain(b"<html>")), {"answered": "ok", "mirrored": "failed"}),
+        ((STATUS, problem(b"oops"), plain(b"<html>")), {"answered": "unsure", "mirrored": "failed"}),
+    ],
+)
+def test_what_is_no_gateway_or_goes_away_is_a_step_that_failed(
+    answers: tuple[bytes, ...], steps: dict[str, str], tmp_path: Path
+) -> None:
+    with Backend(answering(*answers)) as other, Backend(answering(JSON)) as onprem:
+        config, _ = write_config(tmp_path, other.url, onprem.url)
+        result = check(config, "all", "--gateway", other.url, "--json")
+    assert (result.exit_code, outcomes(result)) == (1, steps), result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(("--path", "http://other.example/"), "must begin with /"), (("--gateway", "http://a:port"), "is no URL")],
+)
+def test_an_address_that_cannot_be_asked_is_told(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    config, _ = write_config(tmp_path, "http://127.0.0.1:9", "http://127.0.0.1:9")
+    result = check(config, "all", *arguments)
+    assert (result.exit_code, message in result.stderr) == (2, True), result.output
+
+
 @pytest.mark.parametrize("command", ["check", "work"])
 def test_the_help_teaches(command: str) -> None:
     result = CliRunner().invoke(app, ["shadow", command, "--help"])
