@@ -24,7 +24,12 @@ from shadow.store.json_redaction import (
 
 REDACTED = b"[redacted]"
 
-_PARAMETER = re.compile(rb"(?<=[?&])([^=&#]*)=([^&#]*)")
+_PAIR = re.compile(rb"(?<=[?&#])[^&#]+")
+_WITHIN_PAIR = re.compile(rb"([;?])")
+_USERINFO = re.compile(rb"(?<=://)[^/?#\s]*@")
+_WORD = re.compile(rb"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\[\]\s+]+")
+"""Where a word begins in the name of a parameter: ``accessToken``, ``user[password]``."""
+_LEVELS = 3
 
 
 def redact(
@@ -67,7 +72,7 @@ def redact(
         exchange,
         request=replace(
             request,
-            target=_redact_query(request.target, secret),
+            target=_redact_urls(request.target, secret),
             headers=_redact_headers(request.headers, secret),
             body=content(request.body),
         ),
@@ -85,14 +90,36 @@ def kept_headers(request: Request) -> Headers:
 
 
 def _redact_headers(headers: Headers, secret: Callable[[bytes], bool]) -> Headers:
-    return tuple((name, REDACTED if secret(name) else value) for name, value in headers)
+    return tuple((name, REDACTED if secret(name) else _redact_urls(value, secret)) for name, value in headers)
 
 
-def _redact_query(target: bytes, secret: Callable[[bytes], bool]) -> bytes:
-    def cover(match: re.Match[bytes]) -> bytes:
-        return match[1] + b"=" + REDACTED if secret(unquote_to_bytes(match[1])) else match[0]
+def _redact_urls(text: bytes, secret: Callable[[bytes], bool], levels: int = _LEVELS) -> bytes:
+    """Cover what is secret in a URL, or in the URLs of a field such as ``Location`` or ``Referer``."""
+    covered = _USERINFO.sub(REDACTED + b"@", text) if b"@" in text else text
+    return _PAIR.sub(lambda match: _covered_pair(match[0], secret, levels), covered) if b"=" in text else covered
 
-    return _PARAMETER.sub(cover, target)
+
+def _covered_pair(pair: bytes, secret: Callable[[bytes], bool], levels: int) -> bytes:
+    """Cover from the value of a secret parameter on. One may begin at a semicolon, which some readers take for an
+    ampersand, or in a URL that is itself a value; neither ends one."""
+    pieces = _WITHIN_PAIR.split(pair)
+    for number, piece in enumerate(pieces):
+        name, equals, value = piece.partition(b"=")
+        if equals and (any(map(secret, _names(name))) or _holds_secret(value, secret, levels)):
+            return b"".join([*pieces[:number], name, b"=", REDACTED])
+    return pair
+
+
+def _holds_secret(value: bytes, secret: Callable[[bytes], bool], levels: int) -> bool:
+    """Whether a value is a URL, itself encoded, with a secret in it. One encoded too often is not looked into."""
+    plain = unquote_to_bytes(value)
+    return plain != value and (levels == 0 or _redact_urls(plain, secret, levels - 1) != plain)
+
+
+def _names(name: bytes) -> tuple[bytes, bytes]:
+    """Return the name of a parameter as servers read it, and with its words apart."""
+    plain = unquote_to_bytes(name.replace(b"+", b" ")).strip()
+    return plain, _WORD.sub(b"-", plain)
 
 
 def _redact_observation(

@@ -20,7 +20,7 @@ from shadow.keeping import Kept
 from shadow.rule import SECRET_HEADERS
 from shadow.store.database import open_database, writing
 from shadow.store.inventory import take_inventory
-from shadow.store.redaction import REDACTED
+from shadow.store.redaction import REDACTED, redact
 from shadow.store.store import Store
 from tests.shadow.bench import NOON, body_of, exchange_of
 from tests.shadow.store.shelf import Shelf, url_in
@@ -46,6 +46,40 @@ async def test_m12_secret_headers_are_redacted_before_anything_is_written(shelf:
     written = shelf.everything()
     assert b"hush-hush" not in written
     assert b"[redacted]" in written
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        (b"/a?b=1;token=hush&c=2", b"/a?b=1;token=[redacted]&c=2"),
+        (b"/a?b;token=hush;c&d", b"/a?b;token=[redacted]&d"),
+        (b"/a?+%74oken%20=hush", b"/a?+%74oken%20=[redacted]"),
+        (b"/a#access_token=hush&b=2", b"/a#access_token=[redacted]&b=2"),
+        (b"/a?user[password]=hush&user[name]=b", b"/a?user[password]=[redacted]&user[name]=b"),
+        (b"/a?accessToken=hush&APIKey=hush&maxTokens=5", b"/a?accessToken=[redacted]&APIKey=[redacted]&maxTokens=5"),
+        (b"/a?xPin=hush&x_pin=hush&spin=1", b"/a?xPin=[redacted]&x_pin=[redacted]&spin=1"),
+        (b"/a?back=https://b/?sig=hush&c=2", b"/a?back=https://b/?sig=[redacted]&c=2"),
+        (b"/a?back=https%3A%2F%2Fb%2F%3Fsig%3Dhush%26c&d=%20", b"/a?back=[redacted]&d=%20"),
+        (b"/a?back=%3Fb%3D%253Fsig%253Dhush&c=%25252541", b"/a?back=[redacted]&c=%25252541"),
+        (b"/a?b=%3Fb%3D%253Fb%253D%25253Fb%25253D%2525253Fsig%2525253Dhush", b"/a?b=[redacted]"),
+        (b"/a?b=%3Fb%3D%253Fb%253D%25253Fb%25253D%2525253Fb%2525253D%252525253Fsig%252525253Dhush", b"/a?b=[redacted]"),
+        (b"https://me:hush@b/c@d", b"https://[redacted]@b/c@d"),
+        (b"/a?back=https%3A%2F%2Fme:hush%40b%2F&c=a@b", b"/a?back=[redacted]&c=a@b"),
+        (b"/?=&;;&a==b&?%", b"/?=&;;&a==b&?%"),
+    ],
+)
+def test_a_secret_in_a_url_is_covered_however_it_is_written_and_wherever_it_stands(url: bytes, kept: bytes) -> None:
+    exchange = exchange_of(headers=((b"Referer", url),))
+    exchange = replace(
+        exchange,
+        request=replace(exchange.request, target=url),
+        primary=replace(exchange.primary, headers=((b"Location", url), (b"Link", b"<" + url + b">; rel=next"))),
+    )
+    found = redact(exchange, frozenset({"xpin", "x-pin"}))
+    assert found.request.target == kept
+    assert found.request.headers == ((b"Referer", kept),)
+    assert found.primary.headers[0] == (b"Location", kept)
+    assert b"hush" not in found.primary.headers[1][1]
 
 
 async def test_c12_stored_times_do_not_depend_on_the_zone(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
