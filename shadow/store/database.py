@@ -43,7 +43,10 @@ def open_database(url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Engine
         return _open_postgresql(parsed, lock_timeout_s)
     except (DBAPIError, OSError) as error:
         cause = error.orig if isinstance(error, DBAPIError) else error
-        raise StoreError(f"cannot open the database {parsed.render_as_string()}: {cause}") from error
+        # Without its query: a password may stand there too.
+        raise StoreError(f"cannot open the database {parsed.set(query={})}: {cause}") from error
+    except ArgumentError as error:
+        raise StoreError(_URLS) from error
     except ModuleNotFoundError as error:
         raise StoreError("PostgreSQL needs one more package: pip install 'crossfade[postgres]'") from error
 
@@ -69,7 +72,7 @@ def insert_of(table: Table, dialect: str) -> Any:
 def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:  # the latter for a port that is no number
         raise StoreError(_URLS) from error
     is_file = parsed.get_backend_name() == "sqlite" and parsed.database not in (None, "", ":memory:")
     if not is_file and parsed.drivername != "postgresql+psycopg":

@@ -258,10 +258,16 @@ async def test_a_run_keeps_the_time_it_started(shelf: Shelf) -> None:
     assert row.updated_at_us - row.started_at_us == 3_000_000
 
 
-@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "postgresql://localhost/x", "mysql://x", "x"])
+BAD_PORTS = ("postgresql+psycopg://me:hush@host:port/x", "postgresql+psycopg://me:hush@host/x?port=hush")
+
+
+@pytest.mark.parametrize(
+    "url", ["sqlite://", "sqlite:///:memory:", "postgresql://localhost/x", "mysql://x", "x", *BAD_PORTS]
+)
 def test_only_a_known_database_will_do(url: str, tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="sqlite:///PATH or postgresql"):
+    with pytest.raises(StoreError, match="sqlite:///PATH or postgresql") as told:
         Store.open(url, tmp_path)
+    assert "hush" not in str(told.value)
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
@@ -271,9 +277,10 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
         Store.open(url_in(tmp_path), tmp_path / "bodies")
 
 
-def test_a_server_that_is_not_there_is_told_without_the_password(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["me:hush-hush@127.0.0.1:9/x", "me@127.0.0.1:9/x?password=hush-hush"])
+def test_a_server_that_is_not_there_is_told_without_the_password(where: str, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot open the database") as told:
-        Store.open("postgresql+psycopg://me:hush-hush@127.0.0.1:9/x", tmp_path, key=f"file:{tmp_path}/key")
+        Store.open(f"postgresql+psycopg://{where}", tmp_path, key=f"file:{tmp_path}/key")
     assert "hush-hush" not in str(told.value)
 
 
