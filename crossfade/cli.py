@@ -16,7 +16,7 @@ from crossfade.ramp_commands import ramp_app
 from crossfade.replay_commands import pair_app, replay
 from crossfade.shadow_commands import shadow_app
 from crossfade.store_commands import store_app
-from crossfade.usage import DEFAULT_CONFIG, ConfigOption, faults_as_usage
+from crossfade.usage import DEFAULT_CONFIG, ConfigOption, faults_as_usage, who
 
 app = typer.Typer(
     name="crossfade",
@@ -166,9 +166,10 @@ def compare(
     with faults_as_usage():
         from datetime import UTC, datetime
 
-        from crossfade.comparison import Looking, Outputs, compare_routes, read_moment
+        from crossfade.comparison import Looking, Outputs, compare_routes
+        from crossfade.moments import parse_moment
 
-        looking = Looking(workers, read_moment(since, datetime.now(UTC)) if since else None, follow)
+        looking = Looking(workers, parse_moment(since, datetime.now(UTC)) if since else None, follow)
         code = compare_routes(config, route or [], Outputs(html_file, json_file, md_file, junit_file, static), looking)
     raise typer.Exit(code)
 
@@ -207,13 +208,12 @@ def toggle(
     `crossfade toggle classify onprem=5` gives 5 % to onprem and the rest to the other backend;
     `crossfade toggle classify cloud` brings everything back. Comments are kept, and the audit file gets a line.
     """
-    import getpass
     from datetime import UTC, datetime
 
     from crossfade.config.toggle import write_toggle
 
     with faults_as_usage():
-        change = write_toggle(config, route, split, who=getpass.getuser(), now=datetime.now(UTC))
+        change = write_toggle(config, route, split, who=who(), now=datetime.now(UTC))
     before, after = (
         ", ".join(f"{name} {share} %" for name, share in side.items()) for side in (change.before, change.after)
     )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
@@ -42,6 +41,7 @@ from crossfade.config.loading import ConfigError, load_config
 from crossfade.config.model import Config
 from crossfade.replay.recorded import MARK, RECORDED
 from shadow.errors import StoreError
+from shadow.exchange import Exchange
 from shadow.store.reader import Reader
 
 _log = logging.getLogger(__name__)
@@ -72,23 +72,6 @@ class Looking:
     workers: int | None = None
     since: datetime | None = None
     follow: bool = False
-
-
-_AGO = re.compile(r"([0-9]{1,6})([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-
-
-def read_moment(text: str, now: datetime) -> datetime:
-    """Return the moment of ``90m``, ``24h``, ``7d`` ago, or of an ISO 8601 time (UTC where it names no zone). Raises
-    ``ValueError``."""
-    ago = _AGO.fullmatch(text)
-    if ago is not None:
-        return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"--since {text}: give a time such as 24h, 90m, 7d or 2026-05-04T12:00:00Z") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def compare_routes(config: Path, routes: Sequence[str], outputs: Outputs, looking: Looking | None = None) -> int:
@@ -175,13 +158,24 @@ def _check_packages(chosen: Sequence[Policy]) -> None:
 
 
 def _policy_of_run(known: Sequence[Policy], route: str, reader: Reader) -> Policy:
-    """Return what a replayed run is judged by: its route's policy, the recorded answers as the baseline. It spans the
-    time that somebody chose, so none is demanded; a promote of it moves nothing."""
     first = next(iter(reader.exchanges(route, limit=1)), None)
-    if first is None or first.shadow is None:
+    policy = None if first is None else policy_of(known, first)
+    if policy is None:
         raise ConfigError(f"there is no run {route}: crossfade replay says how a run is called when it ends")
-    policy = next(policy for policy in known if policy.route == route.partition(MARK)[0])
-    judged = replace(policy, route=route, baseline=RECORDED, candidate=first.shadow.backend)
+    return policy
+
+
+def policy_of(known: Sequence[Policy], exchange: Exchange) -> Policy | None:
+    """Return what an exchange is judged by, ``None`` where its route is not known any more. A replayed run has its
+    route's policy, the recorded answers as the baseline. It spans the time that somebody chose, so none is demanded; a
+    promote of it moves nothing."""
+    route = exchange.route
+    policy = next((policy for policy in known if policy.route == route.partition(MARK)[0]), None)
+    if policy is None or MARK not in route:
+        return policy
+    if exchange.shadow is None:
+        return None
+    judged = replace(policy, route=route, baseline=RECORDED, candidate=exchange.shadow.backend)
     return replace(judged, min_span_s=0.0, mirror_percent=100.0)
 
 

@@ -19,6 +19,7 @@ from compare.curl import curl_command
 from compare.policy import measurement_key
 from compare.results import Results
 from crossfade.audit import append_line
+from crossfade.comparison import policy_of
 from crossfade.composition import policies
 from crossfade.config.loading import ConfigError, load_config
 from crossfade.config.model import Config
@@ -124,7 +125,7 @@ def _headers(headers: Headers) -> dict[str, object]:
 
 
 def _measurement(reader: Reader, config: Config, exchange: Exchange) -> str:
-    policy = next((each for each in policies(config) if each.route == exchange.route), None)
+    policy = policy_of(policies(config), exchange)
     found = policy and Results(reader.engine).measurement(exchange.id, measurement_key(policy))
     return json.dumps(json.loads(found.to_json()), indent=2) if found else "{}"
 

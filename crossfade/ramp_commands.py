@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crossfade.usage import DEFAULT_CONFIG, ConfigOption, faults_as_usage
+from crossfade.usage import DEFAULT_CONFIG, ConfigOption, faults_as_usage, who
 
 if TYPE_CHECKING:
     from compare.ramp import Ramp
@@ -54,7 +53,7 @@ def start(
         if force is not None and not force.strip():
             raise ValueError("--force: say why, in a few words")
         ramps = _ramps(config, configmap)
-        _tell(ramps.start(route, getpass.getuser(), force))
+        _tell(ramps.start(route, who(), force))
         driver = ramps.state(route).driver
     if driver is None:
         typer.echo("Nothing moves yet, as no driver runs: crossfade ramp run", err=True)
@@ -64,7 +63,7 @@ def start(
 def pause(route: RouteArgument, config: ConfigOption = DEFAULT_CONFIG, configmap: ConfigMapOption = None) -> None:
     """Stay at the present step. It is still watched, and still comes back when something is wrong."""
     with faults_as_usage():
-        _tell(_ramps(config, configmap).pause(route, getpass.getuser()))
+        _tell(_ramps(config, configmap).pause(route, who()))
 
 
 @ramp_app.command()
@@ -74,7 +73,7 @@ def abort(route: RouteArgument, config: ConfigOption = DEFAULT_CONFIG, configmap
         from crossfade.ramp_run import abort_now
 
         try:
-            ramp, noted = abort_now(config, configmap, route, getpass.getuser())
+            ramp, noted = abort_now(config, configmap, route, who())
         except OSError as error:
             raise ValueError(f"the toggle cannot be written: {error}") from error
         _tell(ramp)

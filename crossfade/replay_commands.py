@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from crossfade.usage import DEFAULT_CONFIG, ConfigOption, faults_as_usage
+from crossfade.usage import DEFAULT_CONFIG, ConfigOption, faults_as_usage, who
 
 pair_app = typer.Typer(no_args_is_help=True, help="Take one pair out of the store.")
 
@@ -54,7 +53,7 @@ def replay(
         if not name.replace("-", "").replace("_", "").isalnum() or not name.isascii():
             raise ValueError("--name may have letters, digits, dashes and underscores")
         plan = Plan(name, route, parse_speed(speed), loop, concurrency, max_seconds)
-        asked = Asked(plan, Chosen(route, parse_moment(since, now), end, limit), to, getpass.getuser())
+        asked = Asked(plan, Chosen(route, parse_moment(since, now), end, limit), to, who())
         code = run(config, os.environ, asked, now)
     raise typer.Exit(code)
 
@@ -75,4 +74,4 @@ def pair_export(
     with faults_as_usage():
         from crossfade.pair_export import export_pair
 
-        export_pair(config, exchange_id, out, curl=curl, who=getpass.getuser(), now=datetime.now(UTC))
+        export_pair(config, exchange_id, out, curl=curl, who=who(), now=datetime.now(UTC))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crossfade.usage import DEFAULT_CONFIG, ConfigOption, faults_as_usage
+from crossfade.usage import DEFAULT_CONFIG, ConfigOption, faults_as_usage, who
 
 if TYPE_CHECKING:
     from crossfade.config.model import Config
@@ -68,7 +67,7 @@ def purge(
         loaded = _load(config)
         if bodies == "all" and not yes:
             typer.confirm("Delete every body and every key of this store? No backup can bring them back", abort=True)
-        purge_bodies(loaded, everything=bodies == "all", before=before, who=getpass.getuser(), now=datetime.now(UTC))
+        purge_bodies(loaded, everything=bodies == "all", before=before, who=who(), now=datetime.now(UTC))
 
 
 @store_app.command()
@@ -94,7 +93,7 @@ def export(
         now = datetime.now(UTC)
         begin, end = (None if text is None else parse_moment(text, now) for text in (since, until))
         chosen = Selection(route, begin, end, bodies=with_bodies)
-        export_parquet(_load(config), chosen, parquet, who=getpass.getuser(), now=now)
+        export_parquet(_load(config), chosen, parquet, who=who(), now=now)
 
 
 def _load(config: Path) -> Config:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +15,15 @@ DEFAULT_CONFIG = Path("crossfade.yaml")
 ConfigOption = Annotated[
     Path, typer.Option("--config", "-c", envvar="CROSSFADE_CONFIG", help="The config file.", dir_okay=False)
 ]
+
+
+def who() -> str:
+    """Return who gives this command, for the audit; a number where the system has no name for it, as in a container
+    that runs as any user."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
 
 
 @contextmanager

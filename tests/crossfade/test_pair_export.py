@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shlex
 import stat
 import zipfile
@@ -25,7 +26,9 @@ from crossfade.composition import policies
 from crossfade.config.loading import load_config
 from crossfade.pair_export import pair_case, zipped
 from tests.compare.dashboard.serving import running
-from tests.crossfade.test_replay import recorded, setup
+from tests.crossfade.test_replay import recorded, setup, stored
+from tests.crossfade.test_replay import run as replayed
+from tests.fakes.backend import Backend, answering, plain
 
 
 def run(config: Path, *arguments: str) -> tuple[int, str, str]:
@@ -56,6 +59,26 @@ def test_a_pair_is_a_folder_with_all_that_is_known_of_it(tmp_path: Path) -> None
     for place in (config / "folder", config / "pair.zip"):  # below a file
         code, _, output = run(config, "id-3", "--out", str(place))
         assert (code, output.startswith(f"crossfade: {config}")) == (2, True), output
+
+
+def test_a_pair_of_a_replay_comes_with_its_measurement(tmp_path: Path) -> None:
+    with Backend(answering(plain(b"ok"))) as onprem:
+        config = setup(tmp_path, onprem.url, [recorded(0)])
+        assert replayed(config, "--speed", "max")[0] == 0
+    CliRunner().invoke(app, ["compare", "--route", "classify~run-1", "--config", str(config), "--workers", "1"])
+    (pair,) = stored(config)
+    assert run(config, pair.id, "--out", str(tmp_path / "case"))[0] == 0
+    assert json.loads((tmp_path / "case" / "measurement.json").read_text())["exchange_id"] == pair.id
+
+
+def test_whoever_has_no_name_is_in_the_audit_by_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = setup(tmp_path, "http://127.0.0.1:9", [recorded(0)])
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
+    code, _, output = run(config, "id-0", "--out", str(tmp_path / "case"))
+    assert code == 0, output
+    assert '"who": "uid 4000000000"' in (tmp_path / "audit.jsonl").read_text()
 
 
 def test_a_zip_holds_the_same_and_curl_is_printed_when_asked(tmp_path: Path) -> None:
