@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
 
 from crossfade.audit import append_line
 from crossfade.config.loading import ConfigError
@@ -80,8 +81,10 @@ def export_parquet(config: Config, selection: Selection, file: Path, *, who: str
     with _told():
         reader = Reader.open(store.url, store.bodies, store.keep_bodies_days, key=store.key)
     try:
-        if selection.route is not None and selection.route not in reader.routes():
-            raise ConfigError(f"nothing is stored of a route {selection.route}; there is {', '.join(reader.routes())}")
+        with _told():
+            routes = [] if selection.route is None else reader.routes()
+        if selection.route is not None and selection.route not in routes:
+            raise ConfigError(f"nothing is stored of a route {selection.route}; there is {', '.join(routes)}")
         if selection.bodies:
             line = {"at": now.isoformat(), "event": "bodies_exported", "who": who, "file": str(file)}
             append_line(Path(config.audit), {**line, "route": selection.route})
@@ -128,6 +131,8 @@ def _told() -> Iterator[None]:
     """Turn what the store says into a message for a person."""
     try:
         yield
+    except DBAPIError as error:
+        raise ConfigError(f"the store: {error.orig}") from error
     except (StoreError, OSError) as error:
         raise ConfigError(f"the store: {error}") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import stat
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -149,6 +150,29 @@ def test_a_wrong_use_is_told(arguments: list[str], message: str, config: Path) -
     code, output = run("store", *arguments, config=config)
     assert code == 2
     assert message in " ".join(output.split())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["stats"], ["purge"], ["purge", "--bodies", "all", "--yes"], ["export"], ["export", "--route", "classify"]],
+)
+def test_a_database_that_is_damaged_is_told_in_one_line(arguments: list[str], config: Path, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "crossfade.db") as database:
+        (pages,) = database.execute("PRAGMA page_count").fetchone()
+        roots = {name: page for name, page in database.execute("SELECT name, rootpage FROM sqlite_schema") if page}
+    database.close()
+    page_bytes = (tmp_path / "crossfade.db").stat().st_size // pages
+    with (tmp_path / "crossfade.db").open("r+b") as file:
+        for name in ("exchanges", "exchanges_by_time", "exchanges_by_route"):
+            file.seek((roots[name] - 1) * page_bytes)
+            file.write(b"\xff" * page_bytes)
+    place = ["--parquet", str(tmp_path / "x.parquet")] if arguments[0] == "export" else []
+    code, output = run("store", *arguments, *place, config=config)
+    assert code == 2
+    assert "the store: " in output
+    assert "malformed" in output
+    assert "SELECT" not in output
+    assert not (tmp_path / "x.parquet").exists()
 
 
 def test_a_store_with_another_key_is_told_with_what_to_do(config: Path) -> None:
