@@ -11,11 +11,11 @@ import mimetypes
 import struct
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 
@@ -32,6 +32,23 @@ POLL_S = 0.1
 
 class _NoGateway(Exception):
     """What answers is no gateway."""
+
+
+class _Account(NamedTuple):
+    """What came on a route so far, what of it is under way, and what was not mirrored, by reason."""
+
+    received: int
+    in_flight: int
+    skipped: Mapping[str, int]
+
+
+class _Waited(NamedTuple):
+    """The exchange, or the reasons that its route skipped something for meanwhile; ``ours`` is false where that may
+    have been another request."""
+
+    exchange: Exchange | None
+    reasons: list[str]
+    ours: bool = True
 
 
 class Outcome(StrEnum):
@@ -103,7 +120,7 @@ def check(plan: Plan, route: RouteConfig, config: Config, reader: Reader) -> Ite
     step = "answered"
     with httpx.Client(base_url=plan.gateway, trust_env=False, timeout=plan.timeout_s) as http:
         try:
-            before = _skipped(http, route.name)
+            before = _account(http, route.name)
             began_s = time.monotonic()
             answer = http.request(plan.method, plan.gateway + plan.target, content=plan.body, headers=_headers(plan))
             request_id = answer.headers.get("x-request-id", "")
@@ -111,14 +128,15 @@ def check(plan: Plan, route: RouteConfig, config: Config, reader: Reader) -> Ite
             if answer.status_code in (401, 403, 404, 405, 413, 429):
                 return
             step = "mirrored"
-            exchange, reason = _wait_stored(http, reader, request_id, route.name, before, plan.timeout_s)
+            waited = _wait_stored(http, reader, request_id, route.name, before, plan.timeout_s)
         except (httpx.HTTPError, _NoGateway) as error:
             seen = "is no gateway" if isinstance(error, _NoGateway) else f"does not answer ({type(error).__name__})"
             advice = "is `crossfade gateway` running there? Name it with --gateway URL"
             yield Step(step, Outcome.FAILED, f"{plan.gateway} {seen}", advice)
             return
+    exchange = waited.exchange
     if exchange is None:
-        yield _not_mirrored(reason, route)
+        yield _not_mirrored(waited, route)
         return
     yield _shadow_step(exchange)
     yield Step("stored", Outcome.OK, f"as number {exchange.sequence}, id {exchange.id}")
@@ -161,42 +179,42 @@ def _code(answer: httpx.Response) -> str:
 
 
 def _wait_stored(
-    http: httpx.Client, reader: Reader, request_id: str, route: str, before: dict[str, int], timeout_s: float
-) -> tuple[Exchange | None, str]:
-    """Wait for the exchange; return it, or the reason that its route skipped something for meanwhile."""
+    http: httpx.Client, reader: Reader, request_id: str, route: str, before: _Account, timeout_s: float
+) -> _Waited:
+    """Wait for the exchange, until it is stored or, where no other request came, something was skipped."""
     deadline_s = time.monotonic() + timeout_s
+    last = before.received + 1 if not before.in_flight else 0
+    grown: list[str] = []
     while time.monotonic() < deadline_s:
-        exchange = reader.exchange(request_id)
-        if exchange is not None:
-            return exchange, ""
-        now = _skipped(http, route)
-        grown = [reason for reason, count in now.items() if count > before.get(reason, 0)]
-        if grown:
-            exchange = reader.exchange(request_id)  # what was skipped may have been another request
-            if exchange is not None or len(grown) == 1:
-                return exchange, grown[0]
+        now = _account(http, route)
+        exchange = reader.exchange(request_id)  # looked for last: what is stored is not skipped
+        grown = [reason for reason, count in now.skipped.items() if count > before.skipped.get(reason, 0)]
+        if exchange is not None or (grown and now.received <= last):
+            return _Waited(exchange, grown)
         time.sleep(POLL_S)
-    return None, ""
+    return _Waited(None, grown, ours=False)
 
 
-def _skipped(http: httpx.Client, route: str) -> dict[str, int]:
+def _account(http: httpx.Client, route: str) -> _Account:
     try:
-        found: dict[str, int] = (
-            http.get("/-/status").json()["routes"].get(route, {}).get("account", {}).get("skipped", {})
-        )
+        account = http.get("/-/status").json()["routes"].get(route, {}).get("account", {})
+        return _Account(account.get("received", 0), account.get("in_flight", 0), account.get("skipped", {}))
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise _NoGateway from error
-    return found
 
 
-def _not_mirrored(reason: str, route: RouteConfig) -> Step:
-    if reason == "not_sampled":
+def _not_mirrored(waited: _Waited, route: RouteConfig) -> Step:
+    reasons = ", ".join(waited.reasons)
+    if not reasons:
+        advice = "with mirror.transport set, is `crossfade shadow work` running? Else raise --timeout"
+        return Step("mirrored", Outcome.FAILED, "not stored in time, and no skip was counted", advice)
+    if not waited.ours:
+        seen = f"not stored in time, and of all requests meanwhile some were skipped: {reasons}"
+        return Step("mirrored", Outcome.UNSURE, seen, "check again when fewer requests come, or raise --timeout")
+    if reasons == "not_sampled":
         advice = f"the route mirrors {route.shadow.percent:g} %: run the check again until it is chosen"
         return Step("mirrored", Outcome.UNSURE, "this request was not sampled", advice)
-    if reason:
-        return Step("mirrored", Outcome.FAILED, f"skipped: {reason}", "docs/mirror.md says why a request is skipped")
-    advice = "with mirror.transport set, is `crossfade shadow work` running? Else raise --timeout"
-    return Step("mirrored", Outcome.FAILED, "not stored in time, and no skip was counted", advice)
+    return Step("mirrored", Outcome.FAILED, f"skipped: {reasons}", "docs/mirror.md says why a request is skipped")
 
 
 def _shadow_step(exchange: Exchange) -> Step:

@@ -84,6 +84,32 @@ def test_what_is_no_gateway_or_goes_away_is_a_step_that_failed(
     assert (result.exit_code, outcomes(result)) == (1, steps), result.output
 
 
+def status(received: int, in_flight: int = 0, **skipped: int) -> bytes:
+    """Return a gateway's status page."""
+    account = {"received": received, "in_flight": in_flight, "skipped": skipped}
+    body = json.dumps({"routes": {"all": {"account": account}}}).encode()
+    return plain(body, fields=b"Content-Type: application/json\r\n")
+
+
+@pytest.mark.parametrize(
+    ("under_way", "later", "outcome", "seen"),
+    [
+        (0, status(11, queue_full=3), "failed", "skipped: queue_full"),
+        (1, status(11, queue_full=3), "unsure", "of all requests meanwhile some were skipped: queue_full"),
+        (0, status(14, queue_full=3), "unsure", "of all requests meanwhile some were skipped: queue_full"),
+        (0, status(14, queue_full=2), "failed", "no skip was counted"),
+    ],
+)
+def test_a_skip_is_this_requests_only_where_no_other_came(
+    under_way: int, later: bytes, outcome: str, seen: str, tmp_path: Path
+) -> None:
+    with Backend(answering(status(10, under_way, queue_full=2), JSON, later)) as gateway:
+        config, _ = write_config(tmp_path, gateway.url, "http://127.0.0.1:9")
+        result = check(config, "all", "--gateway", gateway.url, "--json", "--timeout", "1")
+    assert outcomes(result) == {"answered": "ok", "mirrored": outcome}
+    assert seen in result.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [(("--path", "http://other.example/"), "must begin with /"), (("--gateway", "http://a:port"), "is no URL")],
