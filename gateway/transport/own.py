@@ -10,6 +10,7 @@ called with ``connection.open.started`` when a connection is opened for this req
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from gateway.transport.answer import Answer, AnswerLimits, Reuse
 from gateway.transport.connection import Connection
 from gateway.transport.head import encode_request
 from gateway.transport.pool import Origin, Pool, PoolLimits
+from gateway.transport.resolver import Lookup, Resolver, look_up
 from gateway.transport.round_trip import Patience, RoundTrip
 from shadow.message import LightResponse
 
@@ -31,7 +33,7 @@ class OwnTransport(httpx.AsyncBaseTransport):
     """Belongs to the event loop that it is first used on. ``tls`` is the client's context for https; without one,
     certificates are verified against the usual authorities.
 
-    ``endings`` counts what became of the connections after each answer.
+    Host names are looked up with ``lookup``. ``endings`` counts what became of the connections after each answer.
     """
 
     def __init__(
@@ -40,7 +42,9 @@ class OwnTransport(httpx.AsyncBaseTransport):
         pool: PoolLimits | None = None,
         answers: AnswerLimits | None = None,
         tls: ssl.SSLContext | None = None,
+        lookup: Lookup = look_up,
     ) -> None:
+        self._resolver = Resolver(lookup)
         self.endings: Counter[Reuse] = Counter()
         self._pool = Pool(pool or PoolLimits())
         self._answers = answers or AnswerLimits()
@@ -82,6 +86,7 @@ class OwnTransport(httpx.AsyncBaseTransport):
     async def aclose(self) -> None:
         """Close every connection; requests that are under way fail."""
         await self._pool.aclose()
+        self._resolver.close()
 
     async def _open(
         self,
@@ -121,9 +126,8 @@ class OwnTransport(httpx.AsyncBaseTransport):
                         lambda: connection, origin.socket_path, ssl=tls, server_hostname=origin.name
                     )
                 else:
-                    await loop.create_connection(
-                        lambda: connection, origin.host, origin.port, ssl=tls, server_hostname=origin.name
-                    )
+                    reached = await self._reach(origin)
+                    await loop.create_connection(lambda: connection, sock=reached, ssl=tls, server_hostname=origin.name)
         except TimeoutError as error:
             connection.abort()
             raise httpx.ConnectTimeout("the server did not accept in time") from error
@@ -134,6 +138,25 @@ class OwnTransport(httpx.AsyncBaseTransport):
             connection.abort()
             raise
         return connection
+
+    async def _reach(self, origin: Origin) -> socket.socket:
+        """Connect to the first of the host's addresses that accepts. Raises ``OSError`` or ``UnicodeError``."""
+        refused: OSError | None = None
+        for family, address in await self._resolver.addresses(origin.host, origin.port):
+            # The protocol by its name, or asyncio would not set TCP_NODELAY.
+            reached = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+            try:
+                reached.setblocking(False)
+                await asyncio.get_running_loop().sock_connect(reached, address)
+            except OSError as error:
+                reached.close()
+                refused = error
+            except BaseException:
+                reached.close()
+                raise
+            else:
+                return reached
+        raise refused or OSError("the name has no address")
 
     def _context(self) -> ssl.SSLContext:
         if self._tls is None:
