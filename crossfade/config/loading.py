@@ -18,6 +18,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from crossfade.config.model import Config
 
 MAX_FILE_BYTES = 1024 * 1024
+MAX_VALUES = 100_000
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 Path_ = tuple[str | int, ...]
@@ -85,8 +86,12 @@ class _Resolver:
     def __init__(self, document: Any, name: str, environ: Mapping[str, str], secrets: bool) -> None:
         self._document, self._name, self._environ, self._secrets = document, name, environ, secrets
         self.faults: list[str] = []
+        self._values = 0
 
     def resolve(self, node: Any, path: Path_) -> Any:
+        self._values += 1
+        if self._values > MAX_VALUES:  # a few aliases of aliases make any number of them
+            raise ConfigError(f"{self._name}: more than {MAX_VALUES} values; this is no config file")
         if isinstance(node, Mapping):
             return {str(key): self.resolve(value, (*path, str(key))) for key, value in node.items()}
         if isinstance(node, Sequence) and not isinstance(node, str):

@@ -98,12 +98,22 @@ def edit_toggle(text: str, route: str, words: Sequence[str], *, name: str) -> tu
 
     ``name`` is what errors call the file. Raises ``ValueError`` where the text, the words or the place do not allow it.
     """
-    current = _route(parse_config(text, name=name, secrets=False), route)
+    before = parse_config(text, name=name, secrets=False)
+    current = _route(before, route)
     split = parse_split(words, (current.baseline, current.candidate))
     change = Change(route, current.split, split)
     edited = _edit(text, route, split)
-    if _route(parse_config(edited, name=name, secrets=False), route).split != change.after:
-        raise ConfigError(f"{name}: active of {route} is written in a way that cannot be edited; set it by hand")
+    try:
+        after = parse_config(edited, name=name, secrets=False)
+        is_right = _route(after, route).split == split and _without_active(after, route) == _without_active(
+            before, route
+        )
+    except ConfigError:  # what was replaced held an anchor that is needed elsewhere
+        is_right = False
+    if not is_right:
+        raise ConfigError(
+            f"{name}: active of {route} is written in a way that cannot be edited (an alias?); set it by hand"
+        )
     return edited, change
 
 
@@ -118,6 +128,12 @@ def _route(config: Config, name: str) -> RouteConfig:
         if route.name == name:
             return route
     raise ConfigError(f"there is no route {name}; the config has {', '.join(r.name for r in config.routes)}")
+
+
+def _without_active(config: Config, name: str) -> Config:
+    """Return the config with nothing said of the toggle of one route: what a change of it must leave alone."""
+    routes = [route.model_copy(update={"active": None}) if route.name == name else route for route in config.routes]
+    return config.model_copy(update={"routes": routes})
 
 
 def _edit(text: str, route: str, split: Mapping[str, int]) -> str:

@@ -209,6 +209,12 @@ def test_a_file_of_brackets_is_an_error_and_no_crash() -> None:
         parse_config("[" * 3000)
 
 
+def test_aliases_of_aliases_do_not_fill_the_memory() -> None:
+    levels = [f"a{level}: &a{level} [" + ", ".join([f"*a{level - 1}"] * 10) + "]" for level in range(1, 7)]
+    with pytest.raises(ConfigError, match="more than 100000 values"):
+        parse_config("\n".join(["a0: &a0 [x, x, x, x, x, x, x, x, x, x]", *levels]))
+
+
 def test_two_routes_for_the_same_requests_are_refused() -> None:
     route = "".join(GOOD.splitlines(keepends=True)[5:13])
     twice = GOOD.replace(route, route + route.replace("name: remove-background", "name: other"))

@@ -77,6 +77,27 @@ def test_a_merge_key_is_refused_with_a_sentence(path: Path) -> None:
     assert path.read_text() == before
 
 
+@pytest.mark.parametrize("value", ["cloud", "{cloud: 95, onprem: 5}", "\n      cloud: 95\n      onprem: 5"])
+@pytest.mark.parametrize("route", ["remove-background", "upscale"])
+def test_a_toggle_that_two_routes_share_moves_neither(path: Path, value: str, route: str) -> None:
+    other = (
+        "  - name: upscale\n    match: {path: /v1/upscale}\n    baseline: cloud\n    candidate: onprem\n"
+        "    active: *both\nlimits: {"
+    )
+    shared = path.read_text().replace("active: cloud  ", f"active: &both {value}  ").replace("limits: {", other)
+    path.write_text(shared)
+    with pytest.raises(ConfigError, match=f"active of {route} is written in a way that cannot be edited"):
+        write_toggle(path, route, ["onprem=7"], who="ada", now=NOW)
+    assert path.read_text() == shared
+    assert not (path.parent / "audit.jsonl").exists()
+
+
+def test_a_toggle_with_an_anchor_that_nobody_shares_can_be_edited(path: Path) -> None:
+    path.write_text(path.read_text().replace("active: cloud  ", "active: &mine {cloud: 95, onprem: 5}  "))
+    write_toggle(path, "remove-background", ["onprem=7"], who="ada", now=NOW)
+    assert active(path) == {"cloud": 93, "onprem": 7}
+
+
 @pytest.mark.parametrize(
     ("route", "words", "said"),
     [
