@@ -23,7 +23,7 @@ from crossfade.comparison import policy_of
 from crossfade.composition import policies
 from crossfade.config.loading import ConfigError, load_config
 from crossfade.config.model import Config
-from shadow.errors import StoreError
+from crossfade.store_faults import store_faults
 from shadow.exchange import Body, Exchange, Headers
 from shadow.store.reader import Reader
 
@@ -53,14 +53,12 @@ def export_pair(config: Path, exchange_id: str, out: Path | None, *, curl: bool,
     if place.exists():
         raise ConfigError(f"{place} is there already; name another place with --out")
     store = loaded.store
-    try:
+    with store_faults():
         reader = Reader.open(store.url, store.bodies, store.keep_bodies_days, key=store.key)
         try:
             files, command = pair_case(reader, loaded, exchange_id)
         finally:
             reader.close()
-    except StoreError as error:
-        raise ConfigError(f"the store: {error}") from error
     line = {"at": now.isoformat(), "event": "pair_exported", "who": who, "exchange": exchange_id, "file": str(place)}
     append_line(Path(loaded.audit), line)
     _write(place, files)

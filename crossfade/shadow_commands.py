@@ -42,6 +42,7 @@ def shadow_check(
         from crossfade.config.loading import load_config
         from crossfade.shadow_check import as_json as to_json
         from crossfade.shadow_check import check, exit_code, plan_check, show
+        from crossfade.store_faults import store_faults
 
         loaded = load_config(config, secrets=False)
         plan, found = plan_check(
@@ -50,10 +51,11 @@ def shadow_check(
         reader = open_reader(loaded)
     console, steps = Console(), []
     try:
-        for step in check(plan, found, loaded, reader):
-            steps.append(step)
-            if not as_json:
-                show(step, console)
+        with faults_as_usage(), store_faults():
+            for step in check(plan, found, loaded, reader):
+                steps.append(step)
+                if not as_json:
+                    show(step, console)
     finally:
         reader.close()
     if as_json:

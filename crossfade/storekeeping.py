@@ -16,13 +16,12 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from sqlalchemy import Engine
-from sqlalchemy.exc import DBAPIError
 
 from crossfade.audit import append_line
 from crossfade.config.loading import ConfigError
 from crossfade.config.model import Config
 from crossfade.moments import parse_moment
-from shadow.errors import StoreError
+from crossfade.store_faults import store_faults
 from shadow.keeping import Kept
 from shadow.store.adoption import delete_old_files, old_root
 from shadow.store.database import open_database
@@ -78,17 +77,17 @@ def export_parquet(config: Config, selection: Selection, file: Path, *, who: str
     from crossfade.export import export
 
     store = config.store
-    with _told():
+    with store_faults():
         reader = Reader.open(store.url, store.bodies, store.keep_bodies_days, key=store.key)
     try:
-        with _told():
+        with store_faults():
             routes = [] if selection.route is None else reader.routes()
         if selection.route is not None and selection.route not in routes:
             raise ConfigError(f"nothing is stored of a route {selection.route}; there is {', '.join(routes)}")
         if selection.bodies:
             line = {"at": now.isoformat(), "event": "bodies_exported", "who": who, "file": str(file)}
             append_line(Path(config.audit), {**line, "route": selection.route})
-        with _told(), _bar("exporting") as progress:
+        with store_faults(), _bar("exporting") as progress:
             task = progress.add_task("", total=reader.count_received(selection.route, selection.since, selection.until))
             rows = export(reader, selection, file, lambda n: progress.advance(task, n))
     finally:
@@ -118,23 +117,12 @@ def _print_inventory(inventory: Inventory, console: Console) -> None:
 
 @contextmanager
 def _database(config: Config) -> Iterator[Engine]:
-    with _told():
+    with store_faults():
         engine = open_database(config.store.url)
         try:
             yield engine
         finally:
             engine.dispose()
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Turn what the store says into a message for a person."""
-    try:
-        yield
-    except DBAPIError as error:
-        raise ConfigError(f"the store: {error.orig}") from error
-    except (StoreError, OSError) as error:
-        raise ConfigError(f"the store: {error}") from error
 
 
 def _bar(words: str) -> Progress:

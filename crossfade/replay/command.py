@@ -22,6 +22,7 @@ from crossfade.composition import gateway_settings, load_checked
 from crossfade.config.loading import ConfigError
 from crossfade.replay.recorded import Chosen, Recorded
 from crossfade.replay.run import Outcome, Plan, Replay
+from crossfade.store_faults import store_faults
 from gateway.app import open_transport
 from gateway.backend_tls import ClientContexts
 from gateway.fleet import Fleet
@@ -29,7 +30,6 @@ from gateway.generation import all_servers
 from gateway.mirror_servers import MirrorServers
 from gateway.settings import Backend, Route, Settings
 from shadow.call import Caller
-from shadow.errors import StoreError
 from shadow.store.reader import Reader
 from shadow.store.store import Store
 from shadow.tee import ByteBudget
@@ -65,10 +65,8 @@ def replay(config: Path, environ: Mapping[str, str], asked: Asked, now: datetime
     line = {"at": now.isoformat(), "event": "replayed", "who": asked.who, "route": route.name, "to": backend.name}
     append_line(Path(loaded.audit), {**line, "run": asked.plan.run_route})
     console = Console()
-    try:
+    with store_faults():
         outcome, recorded = asyncio.run(_run(settings, route, backend, asked, console))
-    except (StoreError, OSError) as error:
-        raise ConfigError(f"the store: {error}") from error
     if not outcome.sent and not outcome.cut_short:
         raise ConfigError(f"nothing to send: {_left_out(recorded) or 'nothing is recorded in that time'}")
     _tell(outcome, recorded, asked, console)

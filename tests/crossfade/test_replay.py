@@ -6,11 +6,13 @@ import asyncio
 import gzip
 import json
 import signal
+import sqlite3
 import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -248,6 +250,21 @@ def test_a_body_that_somebody_changed_is_told(tmp_path: Path) -> None:
         file.write_bytes(file.read_bytes()[:-1] + b"x")
     code, output = run(config)
     assert (code, "a body is not what was stored" in output) == (2, True), output
+
+
+@pytest.mark.parametrize("arguments", [["replay"], ["pair", "export", "id-0"]])
+def test_a_database_that_is_damaged_is_told_in_one_line(arguments: list[str], tmp_path: Path) -> None:
+    config = setup(tmp_path, "http://127.0.0.1:9", [recorded(0)])
+    with closing(sqlite3.connect(tmp_path / "crossfade.db")) as database:
+        (page_bytes,) = database.execute("PRAGMA page_size").fetchone()
+        (page,) = database.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'observations'").fetchone()
+    with (tmp_path / "crossfade.db").open("r+b") as file:
+        file.seek((page - 1) * page_bytes)
+        file.write(b"\xff" * page_bytes)
+    result = CliRunner().invoke(
+        app, [*arguments, *(options(config) if arguments == ["replay"] else ["--config", str(config)])]
+    )
+    assert (result.exit_code, result.stderr) == (2, "crossfade: the store: database disk image is malformed\n")
 
 
 def test_the_sending_ends_when_its_time_is_over_also_as_fast_as_can_be(tmp_path: Path) -> None:
