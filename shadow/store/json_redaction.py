@@ -24,6 +24,7 @@ _TEXT = (b"{", b"[", b"data:", b"event:")
 _BLANK = b" \t\r\n\v\f\0\xef\xbb\xbf\xfe\xff"
 """White space, and what else may stand before the first character: byte order marks, the zero of UTF-16 and UTF-32."""
 _START_BYTES = 1024
+_JSON_PART = re.compile(rb"(?:^|\n)(?:--|[A-Za-z][\w-]*:)[^\n]{0,500}\n\r?\n[" + re.escape(_BLANK) + rb"]*[{\[](?!redacted\])")
 _FIELDS = frozenset({b"", b"data", b"event", b"id", b"retry"})
 """Of an event stream; a comment has no name."""
 
@@ -64,6 +65,19 @@ def start_of(chunks: Iterable[bytes]) -> bytes:
     return start
 
 
+def has_json_part(media_type: str, chunks: Iterable[bytes]) -> bool:
+    """Whether a part of a multipart body begins as JSON does; in others a path means nothing."""
+    if not kind_of(media_type).startswith("multipart/"):
+        return False
+    end = b""
+    for chunk in chunks:
+        seen = end + chunk
+        if _JSON_PART.search(seen):
+            return True
+        end = seen[-_START_BYTES:]
+    return False
+
+
 def is_packed(encoding: str) -> bool:
     """Whether nothing can be told of a body before it is decompressed."""
     return encoding.strip().lower() not in ("", "identity")
@@ -74,12 +88,14 @@ def redact_content(content: bytes, media_type: str, encoding: str, paths: Sequen
 
     What comes back is not compressed when something was replaced. Raises ``Unreadable``.
     """
-    if not content or (not is_packed(encoding) and is_binary(media_type, start_of([content]))):
+    if not content or _is_plain_picture(content, media_type, encoding):
         return content
     if len(content) > MAX_BYTES:
         raise Unreadable("too large")
     kind = kind_of(media_type)
     plain = decompress(content, encoding)
+    if has_json_part(media_type, [plain]):
+        raise Unreadable("JSON within a form")
     if is_binary(media_type, start_of([plain])):
         return content
     try:
@@ -88,6 +104,11 @@ def redact_content(content: bytes, media_type: str, encoding: str, paths: Sequen
         return _redact_document(plain, paths) or content
     except (ValueError, RecursionError) as error:
         raise Unreadable(kind) from error
+
+
+def _is_plain_picture(content: bytes, media_type: str, encoding: str) -> bool:
+    is_picture = not is_packed(encoding) and is_binary(media_type, start_of([content]))
+    return is_picture and not has_json_part(media_type, [content])
 
 
 def kind_of(media_type: str) -> str:

@@ -15,6 +15,8 @@ from shadow.store.form_redaction import holds_json, is_form, redact_form
 from shadow.store.json_redaction import (
     MAX_BYTES,
     Unreadable,
+    decompress,
+    has_json_part,
     is_binary,
     is_packed,
     parse_path,
@@ -56,14 +58,17 @@ def redact(
         plain = content
         if steps and holds_json(content, encoding):
             plain = redact_content(content, media_type, encoding, steps)
-        return redact_form(plain, media_type, encoding if plain is content else "", form_fields)
+        redacted = redact_form(plain, media_type, encoding if plain is content else "", form_fields)
+        if steps and has_json_part(media_type, [decompress(content, encoding) if redacted is content else redacted]):
+            raise Unreadable("JSON within a form")
+        return redacted
 
     def content(body: Body) -> Body:
         packed = is_packed(body.content_encoding)
         start = b"" if packed or not (steps or form_fields) else start_of(body)
         if form_fields and is_form(body.media_type, start):
             return _redact_body(body, partial(form, *_labels(body)))
-        if steps and (packed or not is_binary(body.media_type, start)):
+        if steps and (packed or not is_binary(body.media_type, start) or has_json_part(body.media_type, body)):
             return _redact_body(body, lambda content: redact_content(content, *_labels(body), steps))
         return body
 

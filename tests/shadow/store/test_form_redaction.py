@@ -142,6 +142,32 @@ def test_a_semicolon_neither_ends_a_named_field_nor_hides_one() -> None:
     assert found == b"a=1;password=[redacted]&password=[redacted]&b=2;c"
 
 
+@pytest.mark.parametrize("kind", ["Multipart/Form-Data; boundary=b", "multipart/related; boundary=b"])
+@pytest.mark.parametrize("json", ['{"user": {"email": "anna@example.org"}}', '\ufeff [{"user": 1}]'])
+@pytest.mark.parametrize("encoding", ["", "gzip"])
+def test_a_form_with_json_in_it_is_not_kept_where_json_is_redacted(kind: str, json: str, encoding: str) -> None:
+    picture = b'--b\r\nContent-Disposition: form-data; name="photo"; filename="x"\r\n\r\n\x89PNG \n\n{:[\r\n'
+    for content, kept in [
+        (picture + part('form-data; name="meta"', json), False),
+        (b"--b\r\n\r\n" + json.encode() + b"\r\n--b--\r\n", False),
+        (picture + part('form-data; name="size"', "512"), True),
+    ]:
+        sent = gzip.compress(content, mtime=0) if encoding else content
+        body = body_of(sent, media_type=kind, content_encoding=encoding)
+        for chunks in ([sent], [sent[start : start + 7] for start in range(0, len(sent), 7)]):
+            exchange = exchange_of(body=replace(body, chunks=chunks))
+            assert (redact(exchange, json_paths=["user.email"]).request.body.chunks is not None) == kept
+
+
+def test_json_in_a_form_goes_with_its_field() -> None:
+    content = part('form-data; name="meta"', '{"user": {"email": "anna@example.org"}}')
+    exchange = exchange_of(body=body_of(content, media_type="multipart/form-data; boundary=b"))
+    assert redact(exchange, json_paths=["user.email"], form_fields=["other"]).request.body.chunks is None
+    kept = redact(exchange, json_paths=["user.email"], form_fields=["meta"]).request.body
+    assert b'name="meta"' in b"".join(kept)
+    assert b"anna" not in b"".join(kept)
+
+
 def test_a_form_by_another_name_is_known_however_it_is_cut() -> None:
     content = b"\r\n" + part('Form-Data; name="email"', "anna@example.org")
     for chunks in ([content], [content[:3], content[3:]], [b"", *(bytes([byte]) for byte in content)]):
