@@ -24,7 +24,9 @@ _TEXT = (b"{", b"[", b"data:", b"event:")
 _BLANK = b" \t\r\n\v\f\0\xef\xbb\xbf\xfe\xff"
 """White space, and what else may stand before the first character: byte order marks, the zero of UTF-16 and UTF-32."""
 _START_BYTES = 1024
-_JSON_PART = re.compile(rb"(?:^|\n)(?:--|[A-Za-z][\w-]*:)[^\n]{0,500}\n\r?\n[" + re.escape(_BLANK) + rb"]*[{\[](?!redacted\])")
+_JSON_PART = re.compile(
+    rb"(?:^|\n)(?:--|[A-Za-z][\w-]*:)[^\n]{0,500}\n\r?\n[" + re.escape(_BLANK) + rb"]*[{\[](?!redacted\])"
+)
 _FIELDS = frozenset({b"", b"data", b"event", b"id", b"retry"})
 """Of an event stream; a comment has no name."""
 
