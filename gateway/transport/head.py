@@ -153,7 +153,7 @@ def _frame(fields: Fields, method: str, status: int, version: bytes) -> tuple[Fr
         if lengths or codings > 1 or coding.lower() != b"chunked" or version == b"1.0":
             raise httpx.RemoteProtocolError("the answer's transfer coding is ambiguous or unknown")
     options = _options(fields) if b"connection" in names else ()
-    persistent = b"close" not in options if version == b"1.1" else b"keep-alive" in options
+    persistent = b"close" not in options and (version == b"1.1" or b"keep-alive" in options)
     if status < 200 or method == "HEAD" or status in (204, 304):
         # A 204 that announces a body may yet send it: what follows could be taken for the next answer.
         return Framing.NONE, 0, persistent and not (status == 204 and (length or codings))

@@ -78,6 +78,7 @@ def test_an_answers_fields_keep_their_bytes_and_order() -> None:
         ("GET", b"HTTP/1.1 200", b"Content-Length: 5\r\nConnection: X, Close\r\n", Framing.LENGTH, False),
         ("GET", b"HTTP/1.0 200 OK", b"Content-Length: 5\r\n", Framing.LENGTH, False),
         ("GET", b"HTTP/1.0 200 OK", b"Content-Length: 5\r\nConnection: Keep-Alive\r\n", Framing.LENGTH, True),
+        ("GET", b"HTTP/1.0 200 OK", b"Content-Length: 5\r\nConnection: Keep-Alive, close\r\n", Framing.LENGTH, False),
         ("HEAD", b"HTTP/1.1 200 OK", b"Content-Length: 5\r\n", Framing.NONE, True),
         ("HEAD", b"HTTP/1.1 200 OK", b"Transfer-Encoding: chunked\r\n", Framing.NONE, True),
         ("HEAD", b"HTTP/1.1 200 OK", b"", Framing.NONE, True),
