@@ -90,7 +90,7 @@ class ObjectFolder:
     def delete_day(self, day: str) -> int:
         """Remove the day's folder."""
         folder = self._root / check_day(day)
-        count = sum(1 for _ in folder.glob("??/*"))
+        count = sum(len(files) for _, _, files in os.walk(folder))
         shutil.rmtree(folder, ignore_errors=True)  # another process may be at it too; the next purge ends the rest
         return count
 

@@ -217,6 +217,17 @@ async def test_what_comes_in_late_for_a_purged_day_goes_with_the_next_purge(shel
         assert store.reader().load(late.request.body) is None
 
 
+async def test_several_gateways_may_purge_at_the_same_moment(shelf: Shelf) -> None:
+    moment = NOON + timedelta(days=40)
+    async with shelf.stored(now=lambda: moment) as store, shelf.stored(now=lambda: moment) as other:
+        for number in range(100):
+            exchange = exchange_of(f"id-{number}", body=body_of(LARGE + bytes([number])))
+            await store.save(replace(exchange, received_at=NOON + timedelta(days=number % 20)))
+        await asyncio.gather(*(each.purge() for each in (store, other, store, other)))
+        assert take_inventory(store.reader().engine).routes["classify"].bodies == {Kept.EXPIRED: 100}
+    assert shelf.files() == []
+
+
 def test_a_body_that_cannot_be_written_whole_leaves_nothing(tmp_path: Path) -> None:
     folder = ObjectFolder(tmp_path / "bodies")
     name = f"{DAY}/ab/ab{'0' * 62}"
