@@ -35,11 +35,12 @@ class Reuse(StrEnum):
 
 
 class Answer:
-    """An answer as it arrives. ``chunks`` are body bytes that nobody took yet; take them with ``take``."""
+    """An answer as it arrives. ``chunks`` are body bytes that nobody took yet; take them with ``take``. ``rest`` came and
+    is not decoded yet: ``feed`` goes on with it."""
 
     __slots__ = (
-        "_buffer", "_decoder", "_interim", "_left", "_limits", "_method", "chunks", "complete", "head", "surplus",
-        "waiting_bytes",
+        "_buffer", "_decoder", "_interim", "_left", "_limits", "_method", "chunks", "complete", "head", "rest",
+        "surplus", "waiting_bytes",
     )  # fmt: skip
 
     def __init__(self, method: str, limits: AnswerLimits) -> None:
@@ -48,6 +49,7 @@ class Answer:
         self.waiting_bytes = 0
         self.complete = False
         self.surplus = False
+        self.rest = b""
         self._method = method
         self._limits = limits
         self._buffer = bytearray()
@@ -72,6 +74,8 @@ class Answer:
 
     def feed(self, data: bytes) -> None:
         """Take what came. Raises ``httpx.RemoteProtocolError``; the answer is then of no use any more."""
+        if self.rest:
+            data, self.rest = self.rest + data, b""
         while data and self.head is None:
             data = self._feed_head(data)
         if not data:
@@ -138,8 +142,11 @@ class Answer:
     def _feed_decoder(self, decoder: ChunkedDecoder, data: bytes) -> None:
         pieces: list[bytes] = []
         try:
-            self.surplus = decoder.feed(data, pieces) < len(data)
+            used = decoder.feed(data, pieces)
             self.complete = decoder.complete
+            if used < len(data):
+                self.surplus = self.complete
+                self.rest = b"" if self.complete else data[used:]
         finally:  # what came before an error in the coding came all the same
             # What came together goes on together: a backend's many small chunks must not cost one step each.
             if pieces:

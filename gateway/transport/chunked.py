@@ -11,6 +11,8 @@ import httpx
 MAX_LINE_BYTES = 4096
 MAX_TRAILER_BYTES = 64 * 1024
 LAST_CHUNK = b"0\r\n\r\n"
+AT_ONCE = 256
+"""Chunks that are decoded in one go, in less than a millisecond: whoever sends tiny ones must not hold up the loop."""
 
 # BWS after the size is tolerated: servers pad sizes with spaces, and no reader takes them for anything else.
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n\x00]*)?\r\n")
@@ -33,10 +35,11 @@ class ChunkedDecoder:
     def feed(self, data: bytes, chunks: list[bytes]) -> int:
         """Append the body bytes in ``data`` to ``chunks`` and return how many bytes were used.
 
-        That is fewer than came only when the body is complete. Raises ``httpx.RemoteProtocolError``.
+        That is fewer than came only when the body is complete, or after ``AT_ONCE`` chunks. Raises
+        ``httpx.RemoteProtocolError``.
         """
-        at, end = 0, len(data)
-        while at < end and not self.complete:
+        at, end, most = 0, len(data), len(chunks) + AT_ONCE
+        while at < end and not self.complete and len(chunks) < most:
             if self._left:
                 piece = data[at : at + self._left]
                 chunks.append(piece)

@@ -107,7 +107,8 @@ class Connection(asyncio.Protocol):
 
     def resume(self) -> None:
         """Read on, where reading was paused and the reader has caught up."""
-        if self._paused_reading and self.answer is not None and self.answer.waiting_bytes < MAX_WAITING_BYTES // 2:
+        answer = self.answer
+        if self._paused_reading and answer and not answer.rest and answer.waiting_bytes < MAX_WAITING_BYTES // 2:
             self._paused_reading = False
             if self._transport is not None and not self._transport.is_closing():
                 self._transport.resume_reading()
@@ -132,9 +133,11 @@ class Connection(asyncio.Protocol):
             self._fail(error)
             self.abort()
             return
-        if answer.waiting_bytes > MAX_WAITING_BYTES and not self._paused_reading and self._transport is not None:
+        if (answer.rest or answer.waiting_bytes > MAX_WAITING_BYTES) and not self._paused_reading and self._transport:
             self._paused_reading = True
             self._transport.pause_reading()
+        if answer.rest:
+            self._loop.call_soon(self._go_on, answer)
         if answer.head is not None:
             self.wake()
 
@@ -147,6 +150,7 @@ class Connection(asyncio.Protocol):
         """Take note that the socket is gone."""
         if exc is not None and self._is_pending:
             self._salvage()
+        self._catch_up()
         if self._is_pending:
             self._fail(httpx.ReadError("the connection broke" if exc is not None else "the connection was closed"))
         self.lost = True
@@ -167,8 +171,21 @@ class Connection(asyncio.Protocol):
     def _is_pending(self) -> bool:
         return self.answer is not None and not self.answer.complete and self.failure is None
 
+    def _go_on(self, answer: Answer) -> None:
+        """Decode more of what came, now that others had their turn."""
+        if answer is self.answer and answer.rest and not self.lost:
+            self.data_received(b"")
+            if not answer.rest:
+                self.resume()
+
+    def _catch_up(self) -> None:
+        """Decode all that came: nothing more will."""
+        while self._is_pending and self.answer is not None and self.answer.rest:
+            self.data_received(b"")
+
     def _end(self) -> None:
         self._unwanted = True
+        self._catch_up()
         if self._is_pending and self.answer is not None:
             try:
                 self.answer.feed_end()

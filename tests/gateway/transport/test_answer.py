@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,6 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.transport.answer import Answer, AnswerLimits, Reuse
+from gateway.transport.chunked import AT_ONCE
 
 SMALL = AnswerLimits(head_bytes=300, interim=2)
 INTERIM = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
@@ -66,11 +68,13 @@ class Outcome:
 
 
 def outcome(pieces: list[bytes], method: str = "GET", *, ends: bool = True) -> Outcome:
-    """Feed the pieces and then the end; return all that a reader can learn."""
+    """Feed the pieces, what is left of them, and then the end; return all that a reader can learn."""
     answer, failed = Answer(method, SMALL), False
     try:
         for piece in pieces:
             answer.feed(piece)
+        while answer.rest:
+            answer.feed(b"")
         if ends and not answer.complete:
             answer.feed_end()
     except httpx.RemoteProtocolError:
@@ -144,8 +148,23 @@ def test_why_a_connection_may_not_be_used_again_is_told(wire: bytes, reuse: Reus
 
 def test_many_chunks_that_come_together_go_on_together() -> None:
     answer = Answer("GET", AnswerLimits())
-    answer.feed(CHUNKED + b"1\r\nx\r\n" * 1000)
-    assert list(answer.chunks) == [b"x" * 1000]
+    answer.feed(CHUNKED + b"1\r\nx\r\n" * AT_ONCE)
+    assert list(answer.chunks) == [b"x" * AT_ONCE]
+
+
+@given(st.integers(0, 5 * AT_ONCE), st.sampled_from([b"0\r\n\r\n", b"0\r\n\r\nmore", b"X\r\n", b""]))
+def test_of_very_many_chunks_a_bounded_number_is_decoded_in_one_go(count: int, end: bytes) -> None:
+    answer, wire = Answer("GET", AnswerLimits()), CHUNKED + b"1\r\nx\r\n" * count + end
+    taken = []
+    with suppress(httpx.RemoteProtocolError):
+        answer.feed(wire)
+        while answer.rest:
+            taken.append(answer.take())
+            answer.feed(b"")
+    taken += answer.chunks
+    assert max(map(len, taken), default=0) <= AT_ONCE
+    assert sum(map(len, taken)) == count
+    assert (answer.complete, answer.surplus) == (end.startswith(b"0"), end.endswith(b"more"))
 
 
 def test_a_piece_that_is_all_body_is_handed_on_uncopied() -> None:

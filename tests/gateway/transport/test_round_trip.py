@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from gateway.transport.answer import AnswerLimits, Reuse
+from gateway.transport.chunked import AT_ONCE
 from gateway.transport.own import OwnTransport
 from tests.fakes.shadow_server import Received, Script, answers, read_request, sends
 from tests.gateway.transport.line import Line, Pieces, closed, line, read, reset, says, until
@@ -220,6 +221,25 @@ async def test_p16_a_cut_answer_never_looks_whole(head: bytes, then: str, error:
         with pytest.raises(error):
             await anext(chunks)
         await response.aclose()
+
+
+@pytest.mark.parametrize("then", ["go on", "close", "break the coding"])
+async def test_a_flood_of_tiny_chunks_arrives_whole_a_few_at_a_time(then: str) -> None:
+    count, end = 100_000, {"go on": b"0\r\n\r\n", "close": b"", "break the coding": b"X\r\n"}[then]
+    wire = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * count + end
+    async with line(sends(wire, keep=then != "close")) as server:
+        for _ in range(2):
+            response = await server.start()
+            sizes: list[int] = []
+            try:
+                async for chunk in response.stream:  # type: ignore[union-attr]
+                    sizes.append(len(chunk))  # noqa: PERF401 - what came before an error counts
+            except httpx.RemoteProtocolError:
+                assert then != "go on"
+            await response.aclose()
+            assert sum(sizes) == count
+            assert max(sizes) <= AT_ONCE, "between two of them others have their turn"
+        assert server.opened == (1 if then == "go on" else 2)
 
 
 def refuses_early(status: bytes, *, reads: int, then: str) -> Script:
