@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
+from shadow.errors import StoreError
 from shadow.exchange import Exchange
 from shadow.keeping import Bodies, KeepRule, keeps_match
+from shadow.store.database import writing
 from shadow.store.reader import Reader
 from tests.shadow.bench import body_of, exchange_of
 from tests.shadow.store.shelf import LARGE, Shelf
@@ -62,6 +65,16 @@ async def test_the_bodies_of_a_match_can_be_dropped_without_harm_to_a_mismatch_w
             assert loaded(reader, f"{prefix}mismatch") == [content] * 3
             assert loaded(reader, f"{prefix}other") == [content] * 3
         assert len(shelf.files()) == 2
+
+
+async def test_bodies_that_cannot_be_dropped_as_the_database_is_locked_are_told(shelf: Shelf) -> None:
+    async with shelf.stored(lock_timeout_s=0.1) as store:
+        store.configure({"classify": KeepRule(Bodies.MISMATCHES)})
+        await store.save(exchange_of("match", body=body_of(LARGE)))
+        locked = writing(store.reader().engine)
+        with locked.connect() as other, other.begin(), pytest.raises(StoreError, match="could not be deleted"):
+            await asyncio.to_thread(store.reader().drop_bodies, ["match"])
+        assert store.reader().drop_bodies(["match"]) == 1
 
 
 async def test_json_values_are_redacted_before_anything_is_written(shelf: Shelf) -> None:
