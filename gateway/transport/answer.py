@@ -35,8 +35,8 @@ class Reuse(StrEnum):
 
 
 class Answer:
-    """An answer as it arrives. ``chunks`` are body bytes that nobody took yet; take them with ``take``. ``rest`` came and
-    is not decoded yet: ``feed`` goes on with it."""
+    """An answer as it arrives. ``chunks`` are body bytes that nobody took yet; take them with ``take``. ``rest`` came
+    and is not decoded yet: ``feed`` goes on with it."""
 
     __slots__ = (
         "_buffer", "_decoder", "_interim", "_left", "_limits", "_method", "chunks", "complete", "head", "rest",
