@@ -108,12 +108,14 @@ def _take_choice(choice: Choice, item: dict[str, Any], key: str) -> bool:
         choice.finish = item["finish_reason"]
     said = item.get(key)
     if not isinstance(said, dict):
-        return False
+        said = {"content": item.get("text")}  # a completion of the older kind has no message
     choice.refused |= bool(said.get("refusal"))
     brought = False
     if text := _text_of(said.get("content")):
         choice.text.append(text)
         brought = True
+    if "function_call" in said:  # how a tool was called before there could be several
+        brought |= _take_call(choice, 0, {"function": said["function_call"]})
     calls = said.get("tool_calls")
     for place, call in enumerate(calls if isinstance(calls, list) else ()):
         brought |= _take_call(choice, place, call)

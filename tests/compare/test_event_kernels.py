@@ -229,3 +229,23 @@ def test_a_recorded_stream_is_measured_with_its_pace_also_where_the_bytes_are_eq
     assert found.judgement.numbers["candidate_ttft_s"] == pytest.approx(0.2)
     gone = measure(exchange(1, *(replace(side, arrival_bytes=()) for side in sides)), POLICY)
     assert gone.judgement.numbers["candidate_ttft_s"] == pytest.approx(0.2)
+
+
+def older(**parts: Any) -> bytes:
+    end = {"choices": [{"index": 0, "finish_reason": "stop", "delta": {}, "text": ""}]}
+    value = {"choices": [{"index": 0, "finish_reason": None, **parts}]}
+    return f"data: {json.dumps(value)}\n\ndata: {json.dumps(end)}\n\n".encode() + DONE
+
+
+def test_older_completions_are_judged_by_their_text() -> None:
+    found = stream(older(text="Nobody knows the answer."), older(text="Bananas are yellow, mostly."))
+    assert found.output_class is OutputClass.DIFFERENT
+    assert stream(older(text="The same."), older(text="The same.")).output_class is OutputClass.IDENTICAL
+
+
+@pytest.mark.parametrize("call", [{"name": "erase", "arguments": "{}"}, {"name": "look", "arguments": '{"at": 2}'}])
+def test_older_function_calls_are_judged_as_tools(call: dict[str, str]) -> None:
+    first = older(delta={"function_call": {"name": "look", "arguments": '{"at": 1}'}})
+    found = stream(first, older(delta={"function_call": call}))
+    assert found.output_class is OutputClass.DIFFERENT
+    assert found.diagnoses[0].code in {"tools", "tool_arguments"}
