@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-from gateway.lines import names_of
+from gateway.lines import LENGTH_DIGITS, names_of
 from gateway.problem import BAD_REQUEST, UPGRADE_NOT_SUPPORTED, VERSION_NOT_SUPPORTED, Problem
 
 Fields = Sequence[tuple[bytes, bytes]]
@@ -90,6 +90,8 @@ def find_fault(version: str, fields: Fields) -> Problem | None:
     if hosts > 1 or (hosts == 0 and version == "1.1"):
         return BAD_REQUEST
     if hosts and not _HOST.fullmatch(fields[names.index(b"host")][1]):
+        return BAD_REQUEST
+    if lengths and len(fields[names.index(b"content-length")][1]) > LENGTH_DIGITS:
         return BAD_REQUEST
     if lengths > 1 or (b"transfer-encoding" in names and (lengths or version == "1.0")):
         return BAD_REQUEST

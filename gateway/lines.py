@@ -10,6 +10,9 @@ _IN_NAMES = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmno
 _name_of: Callable[[tuple[bytes, bytes]], bytes] = itemgetter(0)
 _IN_VALUES = bytes([0x09, *range(0x20, 0x7F), *range(0x80, 0x100)])
 
+LENGTH_DIGITS = 18
+"""How many digits a Content-Length may have: no body is longer, and zeros before it are nobody's honest way."""
+
 
 def names_of(fields: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
     """Return the names as they are, in order."""

@@ -15,13 +15,12 @@ from typing import NamedTuple
 import httptools
 import httpx
 
-from gateway.lines import encode_lines, names_of
+from gateway.lines import LENGTH_DIGITS, encode_lines, names_of
 
 Fields = Sequence[tuple[bytes, bytes]]
 
 _SPACED_NAME = re.compile(rb"(\r\n[!#$%&'*+\-.^_`|~0-9A-Za-z]++)[ \t]++:")
 _IN_TARGETS = bytes([*range(0x21, 0x7F), *range(0x80, 0x100)])
-_LENGTH_DIGITS = 18
 _USUAL_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _METHOD = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
@@ -73,7 +72,7 @@ def encode_request(method: str, target: bytes, fields: Fields) -> RequestHead:
 
 
 def _is_length(value: bytes) -> bool:
-    return value.isdigit() and len(value) <= _LENGTH_DIGITS
+    return value.isdigit() and len(value) <= LENGTH_DIGITS
 
 
 def _lower_names(fields: Fields) -> list[bytes]:

@@ -94,6 +94,8 @@ def test_options_of_everything_is_answered_here(line: bytes) -> None:
         (b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "bad_request"),
         (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx", "bad_request"),
         (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\nx", "bad_request"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0000000000000000001\r\n\r\nx", "bad_request"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: " + b"0" * 5000 + b"1\r\n\r\nx", "bad_request"),
         (
             b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
             "bad_request",
