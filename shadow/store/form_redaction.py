@@ -26,6 +26,8 @@ _NOBODY = logging.Logger("nobody", logging.CRITICAL + 1)
 """The parser would log a line with a byte of the body for each form that is broken."""
 
 _NAME = re.compile(rb"(?:^|;)\s*name(\*[^=;]*)?\s*=", re.IGNORECASE)
+_ENCODED_WORD = re.compile(rb"=\?[^?]+\?[bqBQ]\?")
+"""RFC 2047, which a form must not use (RFC 7578, section 5.1) and which mail parsers decode."""
 
 
 @dataclass(slots=True)
@@ -133,6 +135,8 @@ def _covered(part: _Part, boundary: bytes, wanted: frozenset[str]) -> _Part | No
         raise Unreadable("a field without exactly one name")
     options = parse_options_header(dispositions[0].decode("latin-1"))[1]
     name = options.get(b"name", b"")
+    if b"\\" in name or _ENCODED_WORD.search(name):
+        raise Unreadable("a name that some readers decode and others do not")
     if _text(name) in wanted:
         disposition = b'form-data; name="' + name.replace(b'"', b"%22") + b'"'
         if b"filename" in dispositions[0].lower():

@@ -103,6 +103,8 @@ def part(disposition: str, value: str = "v", ending: str = "\r\n--b--\r\n") -> b
         (part('form-data; name="a"'), "text/plain", ""),
         (part('form-data; name="a"; name="email"'), "multipart/form-data; boundary=b", ""),
         (part("form-data; name*=utf-8''email"), "multipart/form-data; boundary=b", ""),
+        (part('form-data; name="e\\mail"'), "multipart/form-data; boundary=b", ""),
+        (part('form-data; name="=?utf-8?q?email?="'), "multipart/form-data; boundary=b", ""),
         (part("form-data"), "multipart/form-data; boundary=b", ""),
         (
             part('form-data; name="a"\nContent-Disposition: form-data; name="email"'),
