@@ -97,7 +97,9 @@ def _take(chat: Chat, part: dict[str, Any], key: str) -> bool:
     brought = False
     choices = part.get("choices")
     for item in choices if isinstance(choices, list) else ():
-        index = item.get("index", 0) if isinstance(item, dict) else None
+        if not isinstance(item, dict):
+            continue
+        index = 0 if item.get("index") is None else item["index"]
         if isinstance(index, int) and (index in chat.choices or len(chat.choices) < _MAX_CHOICES):
             brought |= _take_choice(chat.choices.setdefault(index, Choice()), item, key)
     return brought
@@ -111,9 +113,10 @@ def _take_choice(choice: Choice, item: dict[str, Any], key: str) -> bool:
         said = {"content": item.get("text")}  # a completion of the older kind has no message
     choice.refused |= bool(said.get("refusal"))
     brought = False
-    if text := _text_of(said.get("content")):
-        choice.text.append(text)
-        brought = True
+    for words in ("content", "refusal"):
+        if text := _text_of(said.get(words)):
+            choice.text.append(text)
+            brought = True
     if "function_call" in said:  # how a tool was called before there could be several
         brought |= _take_call(choice, 0, {"function": said["function_call"]})
     calls = said.get("tool_calls")
@@ -135,7 +138,7 @@ def _take_call(choice: Choice, place: int, call: Any) -> bool:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict):
         return False
-    index = call.get("index", place)
+    index = place if call.get("index") is None else call["index"]
     if not isinstance(index, int) or (index not in choice.tools and len(choice.tools) >= _MAX_TOOLS):
         return False
     tool = choice.tools.setdefault(index, ["", ""])

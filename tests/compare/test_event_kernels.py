@@ -249,3 +249,17 @@ def test_older_function_calls_are_judged_as_tools(call: dict[str, str]) -> None:
     found = stream(first, older(delta={"function_call": call}))
     assert found.output_class is OutputClass.DIFFERENT
     assert found.diagnoses[0].code in {"tools", "tool_arguments"}
+
+
+def test_refusals_are_judged_by_their_words() -> None:
+    first, second = (chunk(refusal=text) + chunk(finish="stop") for text in ("I cannot help.", "Bananas are yellow."))
+    assert stream(first, second).output_class is OutputClass.DIFFERENT
+    assert stream(first, first + DONE).output_class is OutputClass.IDENTICAL
+
+
+def test_a_choice_whose_index_is_null_is_the_first() -> None:
+    def unnumbered(*words: str) -> bytes:
+        return chat(*words).replace(b'"index": 0', b'"index": null')
+
+    assert stream(unnumbered(*WORDS), unnumbered("Bananas ", "are yellow.")).output_class is OutputClass.DIFFERENT
+    assert stream(chat(*WORDS), unnumbered(*WORDS)).output_class is OutputClass.IDENTICAL
