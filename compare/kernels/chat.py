@@ -21,14 +21,17 @@ from compare.policy import Policy
 
 DONE = "[DONE]"
 _MAX_CHOICES = 128
+_THOUGHTS = ("reasoning_content", "reasoning")
 _MAX_TOOLS = 128
 
 
 @dataclass(slots=True)
 class Choice:
-    """One completion. ``tools`` are (name, arguments) in their order, arguments as the text that came."""
+    """One completion. ``tools`` are (name, arguments) in their order, arguments as the text that came; ``thought`` is
+    the reasoning that some servers send beside the text."""
 
     text: list[str] = field(default_factory=list)
+    thought: list[str] = field(default_factory=list)
     finish: str | None = None
     refused: bool = False
     tools: dict[int, list[str]] = field(default_factory=dict)
@@ -117,6 +120,7 @@ def _take_choice(choice: Choice, item: dict[str, Any], key: str) -> bool:
         if text := _text_of(said.get(words)):
             choice.text.append(text)
             brought = True
+    choice.thought.extend(_text_of(said.get(name)) for name in _THOUGHTS)
     if "function_call" in said:  # how a tool was called before there could be several
         brought |= _take_call(choice, 0, {"function": said["function_call"]})
     calls = said.get("tool_calls")
@@ -172,9 +176,12 @@ def judge_chats(old: Chat, new: Chat, policy: Policy) -> Judgement:
     numbers |= {**lowest.numbers, "same_text": sum(t.output_class is OutputClass.IDENTICAL for t in texts)}
     if broken:
         critical = next((Critical.BROKEN_SCHEMA for words in broken if words.code == "schema"), None)
-        name = OutputClass.BROKEN if critical else OutputClass.DIFFERENT
-        return Judgement(name, numbers, (*broken, *lowest.diagnoses), critical)
-    return Judgement(lowest.output_class, numbers, lowest.diagnoses, lowest.critical, lowest.note)
+        broke = OutputClass.BROKEN if critical else OutputClass.DIFFERENT
+        return Judgement(broke, numbers, (*broken, *lowest.diagnoses), critical)
+    name = lowest.output_class
+    if name is OutputClass.IDENTICAL and any("".join(a.thought) != "".join(b.thought) for a, b in pairs):
+        name = OutputClass.EQUIVALENT  # the same is said, which was thought out otherwise
+    return Judgement(name, numbers, lowest.diagnoses, lowest.critical, lowest.note)
 
 
 def _likeness(judgement: Judgement) -> tuple[int, float]:

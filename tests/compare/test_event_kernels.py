@@ -263,3 +263,10 @@ def test_a_choice_whose_index_is_null_is_the_first() -> None:
 
     assert stream(unnumbered(*WORDS), unnumbered("Bananas ", "are yellow.")).output_class is OutputClass.DIFFERENT
     assert stream(chat(*WORDS), unnumbered(*WORDS)).output_class is OutputClass.IDENTICAL
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_answers_that_were_thought_out_otherwise_are_not_identical(name: str) -> None:
+    first, second = (chunk(**{name: text}) + chat("Yes.") for text in ("Two is even.", "All know it."))
+    assert stream(first, second).output_class is OutputClass.EQUIVALENT
+    assert stream(first, first + b": bye\n\n").output_class is OutputClass.IDENTICAL
