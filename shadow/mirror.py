@@ -3,11 +3,10 @@
 Theory of operation. ``tap`` is called on the event loop after the client has its answer. It either counts the
 exchange as skipped or puts it into the bounded queue; it never awaits and never raises. ``max_concurrent`` workers
 take jobs from the queue: each that waits there has a permit in ``_queued``, or is among the ``_held_up`` while its
-target has its share of the places (``shadow/places.py``). A job makes the shadow call, then, when sampled, the control
-call (one after the other, so that the second does not disturb the latency of the first). Then a task of its own saves
-it, at most ``SAVES_AT_ONCE`` of them, and its worker goes on: a slow store takes no place of a call, and has enough to
-write to write in batches. Whatever happens, a job is settled exactly once: counted as recorded or under one reason, its
-bytes given back to the budget.
+route has its share of the places (``shadow/places.py``). A job makes the shadow call, then, when sampled, the control
+call (one after the other, so that the second does not disturb the latency of the first). Then it is saved
+(``shadow/saving.py``), and its worker goes on. Whatever happens, a job is settled exactly once: counted as recorded or
+under one reason, its bytes given back to the budget.
 
 A job keeps the targets it was tapped with, whatever ``configure`` brings later. On ``aclose`` new exchanges are
 counted as ``shutdown``, the rest drains until the deadline, calls still under way are then cut, but a save that has
@@ -22,7 +21,7 @@ import random
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
 
 import httpx
 
@@ -30,11 +29,11 @@ from shadow.account import Account, AccountSnapshot, Stamp
 from shadow.breaker import Breaker
 from shadow.call import Caller, Target
 from shadow.courtesy import LARGE_BYTES, NO_COURTESY, Courtesy
-from shadow.errors import StoreError, StreamFull
 from shadow.exchange import Exchange, FailureKind, Role, SkipReason
 from shadow.lanes import Lanes
 from shadow.places import Places, Room
 from shadow.rule import MirrorLimits, ShadowRule
+from shadow.saving import ExchangeStore, Saver
 from shadow.selection import wants_control
 from shadow.spool import is_whole, let_go
 from shadow.tee import ByteBudget, Disk
@@ -60,21 +59,10 @@ class MirrorRoute:
         """Return the one that gets the copy of what this backend answered; ``None`` for one that is not of the pair."""
         return {self.baseline: self.candidate, self.candidate: self.baseline}.get(backend)
 
-    def shadows(self) -> set[str]:
-        """Return those of the two that get copies at all."""
-        rule = self.rule
-        back = rule.percent if rule.back_percent is None else rule.back_percent
-        shares = {self.candidate: rule.percent, self.baseline: back if rule.both_ways else 0.0}
-        return {name for name, percent in shares.items() if percent}
-
-
-class ExchangeStore(Protocol):
-    """Where exchanges go. The implementation redacts, and answers in bounded time."""
-
-    async def save(
-        self, exchange: Exchange, secret_names: frozenset[str] = frozenset(), stamp: Stamp | None = None
-    ) -> int:
-        """Write the exchange, with the account that the stamp is of, and return its sequence. Raises ``StoreError``."""
+    @property
+    def is_mirrored(self) -> bool:
+        """Whether either of the two may get a copy at all."""
+        return self.rule.percent > 0 or bool(self.rule.both_ways and self.rule.back_percent)
 
 
 @dataclass(slots=True, eq=False)
@@ -115,11 +103,11 @@ class Mirror:
         courtesy: Courtesy = NO_COURTESY,
     ) -> None:
         self._courtesy = courtesy
-        self._stamp = stamp
         self._disk = disk
         self._settled = settled
         self._caller = Caller(transport, budget, clock, rng, disk) if transport is not None else None
-        self._store = store
+        at_once = SAVES_AT_ONCE if transport is not None else limits.max_concurrent
+        self._saver = Saver(store, at_once, stamp, self._note_defect)
         self._budget = budget
         self._limits = limits
         self._clock = clock
@@ -137,10 +125,7 @@ class Mirror:
         self._idle.set()
         self._pending = 0
         self._defects = 0
-        self._store_works = True
         self._workers: list[asyncio.Task[None]] = []
-        self._saving: set[asyncio.Task[None]] = set()
-        self._save_places = asyncio.Semaphore(SAVES_AT_ONCE if transport is not None else limits.max_concurrent)
         self._closed = False
         self._stopping = False
 
@@ -160,7 +145,7 @@ class Mirror:
             for name, target in targets.items()
         }
         self._routes, self._targets = dict(routes), dict(targets)
-        self._places.shared = len({name for route in routes.values() for name in route.shadows()}) > 1
+        self._places.shared = sum(route.is_mirrored for route in routes.values()) > 1
         while self._held_up:
             self._let_one_try()
         for name in routes:
@@ -203,7 +188,7 @@ class Mirror:
             self._settle(job, SkipReason.SHUTDOWN)
         for worker in self._workers:
             worker.cancel()
-        await _join([*self._workers, *self._saving])
+        await _join([*self._workers, *self._saver.tasks])
         self._workers = []
 
     def accounts(self) -> Mapping[str, AccountSnapshot]:
@@ -227,7 +212,7 @@ class Mirror:
             "budget_total_bytes": self._budget.total_bytes,
             "disk_used_bytes": self._disk.used_bytes if self._disk is not None else 0,
             "breakers": {name: breaker.state.value for name, breaker in self._breakers.items()},
-            "store_works": self._store_works,
+            "store_works": self._saver.works,
             "defects": self._defects,
         }
 
@@ -242,8 +227,8 @@ class Mirror:
             self._tell(exchange, job)
             return
         account.begin()
-        self._memory_room.take(job.target.name, job.memory_bytes)
-        self._disk_room.take(job.target.name, job.disk_bytes)
+        self._memory_room.take(exchange.route, job.memory_bytes)
+        self._disk_room.take(exchange.route, job.disk_bytes)
         self._pending += 1
         self._idle.clear()
         displaced = self._lanes.offer(exchange.route, job)
@@ -267,12 +252,15 @@ class Mirror:
             return SkipReason.BUDGET_FULL
         if self._breakers[other].blocks(self._clock()):
             return SkipReason.BREAKER_OPEN
-        if self._places.shared and (self._memory_room.is_filled_by(other) or self._disk_room.is_filled_by(other)):
+        if self._places.shared and self._fills_room(exchange.route):
             return SkipReason.QUEUE_FULL
         target, baseline, tapped_s = self._targets[other], self._targets[route.baseline], self._courtesy.clock()
         disk_bytes = sum(body.size_bytes for body in exchange.bodies() if body.on_disk)
         breaker, memory_bytes = self._breakers[other], exchange.held_bytes
         return _Job(exchange, route.rule, target, baseline, breaker, tapped_s, memory_bytes, disk_bytes)
+
+    def _fills_room(self, route: str) -> bool:
+        return self._memory_room.is_filled_by(route) or self._disk_room.is_filled_by(route)
 
     async def _work(self) -> None:
         while not self._stopping:
@@ -281,17 +269,17 @@ class Mirror:
 
     async def _serve_next(self) -> None:
         # A call of its own, so that a waiting worker holds no reference to the bodies of its last job.
-        job = self._lanes.take(lambda job: self._places.may_take(job.target.name))
+        job = self._lanes.take(lambda job: self._places.may_take(job.exchange.route))
         if job is None:
             self._held_up += 1
             return
-        self._places.take(job.target.name)
+        self._places.take(job.exchange.route)
         try:
             await self._serve(job)
         except Exception:
             self._note_defect("mirroring failed", job.exchange)
         finally:
-            self._places.give_back(job.target.name)
+            self._places.give_back(job.exchange.route)
             if self._held_up:
                 self._let_one_try()
 
@@ -304,7 +292,7 @@ class Mirror:
         try:
             outcome = await self._make_pair(job)
             if outcome is None:
-                await self._save_places.acquire()
+                await self._saver.take_place()
         except asyncio.CancelledError:
             outcome = SkipReason.SHUTDOWN
             raise
@@ -312,9 +300,7 @@ class Mirror:
             if outcome is not None:
                 self._settle(job, outcome)
         if outcome is None:
-            saving = asyncio.create_task(self._keep(job), name="mirror-save")
-            self._saving.add(saving)
-            saving.add_done_callback(self._saving.discard)
+            self._saver.begin(job.exchange, job.rule.secret_names, partial(self._settle, job))
 
     async def _make_pair(self, job: _Job) -> SkipReason | None:
         if not (await is_whole(job.exchange.request.body) and await is_whole(job.exchange.primary.body)):
@@ -359,39 +345,14 @@ class Mirror:
             if control.server and not was_cancelled:
                 job.exchange = job.exchange.with_leg(Role.CONTROL, control)
 
-    async def _keep(self, job: _Job) -> None:
-        outcome: SkipReason | None = SkipReason.LOST
-        try:
-            outcome = await self._save(job)
-        except asyncio.CancelledError:
-            outcome = SkipReason.SHUTDOWN
-            raise
-        except Exception:
-            self._note_defect("saving failed", job.exchange)
-        finally:
-            self._save_places.release()
-            self._settle(job, outcome)
-
-    async def _save(self, job: _Job) -> SkipReason | None:
-        try:
-            stamp = self._stamp(job.exchange) if self._stamp is not None else None
-            await self._store.save(job.exchange, job.rule.secret_names, stamp)
-        except StreamFull:
-            return SkipReason.QUEUE_FULL
-        except StoreError as error:
-            self._note_store(works=False, detail=str(error))
-            return SkipReason.STORE_FAILED
-        self._note_store(works=True)
-        return None
-
     def _settle(self, job: _Job, reason: SkipReason | None) -> None:
         account = self._accounts[job.exchange.route]
         if reason is None:
             account.record()
         else:
             account.drop(reason)
-        self._memory_room.give_back(job.target.name, job.memory_bytes)
-        self._disk_room.give_back(job.target.name, job.disk_bytes)
+        self._memory_room.give_back(job.exchange.route, job.memory_bytes)
+        self._disk_room.give_back(job.exchange.route, job.disk_bytes)
         self._pending -= 1
         if not self._pending:
             self._idle.set()
@@ -411,16 +372,6 @@ class Mirror:
             self._budget.release(exchange.held_bytes)
         except ValueError:  # never reserved: a defect, but no reason to stop whoever settles
             self._note_defect("budget out of balance", exchange)
-
-    def _note_store(self, *, works: bool, detail: str = "") -> None:
-        # One line per change of state: an outage under load must not flood the log.
-        if works is not self._store_works:
-            self._store_works = works
-            _log.log(
-                logging.INFO if works else logging.ERROR,
-                "the store %s",
-                "works again" if works else f"failed, exchanges are lost: {detail}",
-            )
 
     def _note_defect(self, event: str, exchange: Exchange) -> None:
         self._defects += 1

@@ -22,18 +22,17 @@ MEBIBYTE = 2**20
 
 
 @pytest.mark.parametrize(
-    ("rule", "shadows"),
+    ("rule", "is_mirrored"),
     [
-        (ShadowRule(), set()),
-        (ShadowRule(percent=1), {"onprem"}),
-        (ShadowRule(percent=1, back_percent=1), {"onprem"}),
-        (ShadowRule(percent=1, both_ways=True), {"cloud", "onprem"}),
-        (ShadowRule(percent=1, both_ways=True, back_percent=0), {"onprem"}),
-        (ShadowRule(percent=0, both_ways=True, back_percent=1), {"cloud"}),
+        (ShadowRule(), False),
+        (ShadowRule(percent=1), True),
+        (ShadowRule(back_percent=1), False),
+        (ShadowRule(both_ways=True), False),
+        (ShadowRule(both_ways=True, back_percent=1), True),
     ],
 )
-def test_only_who_gets_copies_takes_part(rule: ShadowRule, shadows: set[str]) -> None:
-    assert MirrorRoute("cloud", "onprem", rule).shadows() == shadows
+def test_only_who_may_get_copies_takes_part(rule: ShadowRule, is_mirrored: bool) -> None:
+    assert MirrorRoute("cloud", "onprem", rule).is_mirrored is is_mirrored
 
 
 @asynccontextmanager
@@ -67,6 +66,29 @@ async def test_a_shadow_that_hangs_leaves_places_for_the_shadows_of_other_routes
         assert len(hanging.received) == max(1, max_concurrent * 3 // 4)
         bench.mirror.configure(routes_of(ALL, "hangs"), targets_of(hanging.url))  # nobody else is left: all are its own
         await until(lambda: len(hanging.received) == max_concurrent)
+
+
+async def test_a_route_that_hangs_leaves_places_for_others_at_the_same_shadow() -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, received: list[Received]) -> None:
+        while True:
+            request = await read_request(reader)
+            received.append(request)
+            if request.target == b"/hangs":
+                await asyncio.Event().wait()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    limits = MirrorLimits(max_concurrent=16)
+    async with (
+        ShadowServer(script) as server,
+        mirroring(targets_of(server.url), limits=limits, deadline_s=0.1) as bench,
+    ):
+        bench.mirror.configure(routes_of(ALL, "hangs", "well"), targets_of(server.url))
+        for n in range(40):
+            bench.send(exchange_of(f"hangs-{n}", route="hangs", target=b"/hangs"))
+        await until(lambda: len(server.received) >= 12)
+        for n in range(20):
+            bench.send(exchange_of(f"well-{n}", route="well"))
+        await until(lambda: bench.account("well").recorded == 20)
 
 
 @pytest.mark.parametrize("max_concurrent", [1, 2, 3, 7])

@@ -179,7 +179,7 @@ async def test_store_failed_is_counted_and_logged_once_however_often(caplog: pyt
         assert bench.skipped() == {SkipReason.STORE_FAILED: 5}
         bench.store.failing = False
         await bench.mirrored(exchange_of("after"))
-    said = [record.getMessage() for record in caplog.records if record.name == "shadow.mirror"]
+    said = [record.getMessage() for record in caplog.records if record.name == "shadow.saving"]
     assert said == ["the store failed, exchanges are lost: the disk is full", "the store works again"]
 
 

@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 from shadow.places import Places
 
 
-def filled(count: int, *targets: str) -> list[int]:
-    """Let the targets take in turn for as long as any may; return what each holds, and what is left."""
-    places, held = Places(count), dict.fromkeys(targets, 0)
+def filled(count: int, *routes: str) -> list[int]:
+    """Let the routes take in turn for as long as any may; return what each holds, and what is left."""
+    places, held = Places(count), dict.fromkeys(routes, 0)
     places.shared = True
-    for target in islice(cycle(targets), count * len(targets)):
-        if sum(held.values()) < count and places.may_take(target):
-            places.take(target)
-            held[target] += 1
+    for route in islice(cycle(routes), count * len(routes)):
+        if sum(held.values()) < count and places.may_take(route):
+            places.take(route)
+            held[route] += 1
     return [*held.values(), count - sum(held.values())]
 
 
 @pytest.mark.parametrize(
-    ("count", "targets", "held"),
+    ("count", "routes", "held"),
     [
         (1, "a", [1, 0]),
         (2, "a", [1, 1]),
@@ -34,8 +34,8 @@ def filled(count: int, *targets: str) -> list[int]:
         (2, "abc", [1, 1, 0, 0]),
     ],
 )
-def test_a_few_places_stay_for_who_has_none_yet(count: int, targets: str, held: list[int]) -> None:
-    assert filled(count, *targets) == held
+def test_a_few_places_stay_for_who_has_none_yet(count: int, routes: str, held: list[int]) -> None:
+    assert filled(count, *routes) == held
 
 
 def test_who_is_alone_gets_all() -> None:
@@ -49,8 +49,8 @@ def test_who_is_alone_gets_all() -> None:
 def test_who_has_none_gets_one_where_any_is_free(count: int, takers: list[str]) -> None:
     places, held = Places(count), 0
     places.shared = True
-    for target in takers:
-        if held < count and places.may_take(target):
-            places.take(target)
+    for route in takers:
+        if held < count and places.may_take(route):
+            places.take(route)
             held += 1
     assert places.may_take("newcomer")
