@@ -16,6 +16,9 @@ import httpx
 from gateway.transport.chunked import ChunkedDecoder
 from gateway.transport.head import AnswerHead, Framing, decode_answer
 
+_LINE_FEED_ENDS = (b"\n\n", b"\n\r\n")
+"""Ends of a head that is no HTTP/1.1, where the right one is not found."""
+
 
 @dataclass(frozen=True, slots=True)
 class AnswerLimits:
@@ -111,6 +114,8 @@ class Answer:
             self._buffer = bytearray()
             self._take_head(decode_answer(head, self._method))
             return rest
+        if any(source.find(empty, max(seen - 2, 0)) >= 0 for empty in _LINE_FEED_ENDS):
+            raise httpx.RemoteProtocolError("the answer's lines end with line feeds alone")  # nothing more may come
         if not seen:
             self._buffer += data
         return b""

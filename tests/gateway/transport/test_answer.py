@@ -173,3 +173,14 @@ def test_a_piece_that_is_all_body_is_handed_on_uncopied() -> None:
     piece = bytes(2000)
     answer.feed(piece)
     assert answer.take() is piece
+
+
+@pytest.mark.parametrize("end", [b"\n\n", b"\n\r\n"])
+@pytest.mark.parametrize("size", [1, 7, 100])
+def test_a_head_that_ends_with_line_feeds_alone_is_not_waited_for(end: bytes, size: int) -> None:
+    wire, answer = b"HTTP/1.1 200 OK\nContent-Length: 2" + end, Answer("GET", AnswerLimits())
+    pieces = [wire[at : at + size] for at in range(0, len(wire), size)]
+    for piece in pieces[:-1]:
+        answer.feed(piece)
+    with pytest.raises(httpx.RemoteProtocolError):
+        answer.feed(pieces[-1])
