@@ -158,6 +158,8 @@ def judge_chats(old: Chat, new: Chat, policy: Policy) -> Judgement:
         "baseline_tokens": old.completion_tokens,
         "candidate_tokens": new.completion_tokens,
     }
+    if old.error and new.error:
+        return Judgement(None, numbers, note=say("both answers bring an error"))
     for role, side, other in (("candidate", new, old), ("baseline", old, new)):
         if (side.error or not side.whole) and not (other.error or not other.whole):
             source = mark("the {side}'s answer ends before any finish reason: it is cut short")

@@ -270,3 +270,9 @@ def test_answers_that_were_thought_out_otherwise_are_not_identical(name: str) ->
     first, second = (chunk(**{name: text}) + chat("Yes.") for text in ("Two is even.", "All know it."))
     assert stream(first, second).output_class is OutputClass.EQUIVALENT
     assert stream(first, first + b": bye\n\n").output_class is OutputClass.IDENTICAL
+
+
+def test_two_answers_that_bring_an_error_are_no_agreement() -> None:
+    first, second = (f'data: {{"error": {{"message": "{text}"}}}}\n\n'.encode() for text in ("too busy", "no model"))
+    assert stream(first, second).output_class is None
+    assert stream(chat("Some", finish=None, tail=first), chat("Some", finish=None, tail=second)).output_class is None
