@@ -25,6 +25,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.text import Text
+from sqlalchemy.exc import DBAPIError
 
 from compare.job import Job, Pool, RouteResult
 from compare.junit import render_junit
@@ -121,8 +122,9 @@ def judge(
         if outputs.junit:
             _write(outputs.junit, render_junit(results, generated_at=now))
         return results
-    except StoreError as error:  # say, the object store is away: what is not measured is not judged either
-        raise ConfigError(f"the store failed, nothing was judged: {error}") from error
+    except (StoreError, DBAPIError) as error:  # say, the object store is away: what is not measured is not judged
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        raise ConfigError(f"the store failed, nothing was judged: {cause}") from error
     finally:
         reader.close()
 

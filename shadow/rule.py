@@ -10,7 +10,8 @@ SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie", "s
 """Always secret. Others are recognised by their words: see ``is_secret``."""
 
 _SECRET_WORD = re.compile(
-    r"(^|[-_.])(api-?key|apikey|key|token|secret|signature|sig|password|passwd|credentials?|auth|authorization|session)($|[-_.])"
+    r"(^|[-_.])(api-?key|key|[a-z0-9]*token|jwt|bearer|secret|signature|sig|password|passwd|pwd|credentials?|auth"
+    r"|authorization|session|[a-z]*sess(ion)?id|sid)($|[-_.])"
 )
 _NOT_SECRET = frozenset({"idempotency-key", "sec-websocket-key", "x-request-key"})
 

@@ -13,6 +13,7 @@ does, in the transaction too: production then waits for a statement and not for 
 from __future__ import annotations
 
 import queue
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -156,8 +157,10 @@ def _translate(error: Exception) -> StoreError:
     match error:
         case StoreError():
             return error
-        case DBAPIError():
+        case OperationalError() | DBAPIError(orig=sqlite3.Error()):
             return StoreError(f"{type(error.orig).__name__}: {error.orig}")
+        case DBAPIError():  # PostgreSQL quotes the row that it refuses
+            return StoreError(type(error.orig).__name__)
         case OSError():
             return StoreError(f"{type(error).__name__}: {error.strerror}")
         case _:

@@ -154,8 +154,15 @@ def test_a_wrong_use_is_told(arguments: list[str], message: str, config: Path) -
 
 @pytest.mark.parametrize(
     "arguments",
-    [["stats"], ["purge"], ["purge", "--bodies", "all", "--yes"], ["export"], ["export", "--route", "classify"]],
-)
+    [
+        ["stats"],
+        ["purge"],
+        ["purge", "--bodies", "all", "--yes"],
+        ["export"],
+        ["export", "--route", "classify"],
+        ["compare"],
+    ],
+)  # fmt: skip
 def test_a_database_that_is_damaged_is_told_in_one_line(arguments: list[str], config: Path, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "crossfade.db") as database:
         (pages,) = database.execute("PRAGMA page_count").fetchone()
@@ -167,9 +174,9 @@ def test_a_database_that_is_damaged_is_told_in_one_line(arguments: list[str], co
             file.seek((roots[name] - 1) * page_bytes)
             file.write(b"\xff" * page_bytes)
     place = ["--parquet", str(tmp_path / "x.parquet")] if arguments[0] == "export" else []
-    code, output = run("store", *arguments, *place, config=config)
+    code, output = run(*(() if arguments == ["compare"] else ("store",)), *arguments, *place, config=config)
     assert code == 2
-    assert "the store: " in output
+    assert "the store" in output
     assert "malformed" in output
     assert "SELECT" not in output
     assert not (tmp_path / "x.parquet").exists()

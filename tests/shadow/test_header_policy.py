@@ -108,6 +108,27 @@ def test_a_connection_field_takes_nothing_of_what_a_trusted_proxy_said(option: b
     assert [field for field in headers if field in said] == said
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Cf-Access-Jwt-Assertion",
+        "X-Amzn-Oidc-Accesstoken",
+        "X-CsrfToken",
+        "x-user-pwd",
+        "jsessionid",
+        "X-Bearer",
+        "sid",
+    ],
+)
+def test_a_credential_is_known_by_its_words(name: str) -> None:
+    assert copied((name.encode(), b"hush")) == copied()
+
+
+@pytest.mark.parametrize("name", ["Accept", "X-Max-Tokens", "X-Keyword", "X-Side", "X-Author", "Idempotency-Key"])
+def test_what_only_looks_like_a_credential_passes(name: str) -> None:
+    assert (name.encode(), b"1") in copied((name.encode(), b"1"))
+
+
 def test_a_secret_stays_one_with_an_underscore_for_a_hyphen() -> None:
     rule = ShadowRule(secret_names=frozenset({"x-cloud-pass"}))
     assert values(copied((b"X_Cloud_Pass", b"hush"), rule=rule), b"x_cloud_pass") == []

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import IntegrityError
 
 from shadow.courtesy import NO_COURTESY, Courtesy
 from shadow.errors import StoreError
@@ -69,6 +70,20 @@ def test_one_that_cannot_be_written_costs_the_others_nothing(engine: Engine, cou
     assert [futures[place].result(0) for place in (0, 2)] == [1, 2]
     with pytest.raises(StoreError):
         futures[1].result(0)
+
+
+def test_an_error_tells_nothing_of_the_row_that_was_refused(engine: Engine) -> None:
+    class CheckViolation(Exception):
+        """As psycopg has it: its text is the server's, detail and all."""
+
+    def commit(connection: Connection, items: Sequence[int]) -> list[int]:
+        raise IntegrityError("INSERT …", {}, CheckViolation("violates …\nDETAIL: Failing row contains (1, a face)."))
+
+    writer = Writer(engine, commit, 10)
+    with pytest.raises(StoreError) as caught:
+        writer.submit(lambda: 1).result(WAIT_S)
+    assert str(caught.value) == "CheckViolation"
+    writer.close()
 
 
 def test_without_anybody_to_give_way_to_nothing_waits(engine: Engine) -> None:
