@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
 
+from shadow.errors import StoreError
 from shadow.store.adoption import adopt, delete_old_files, old_root
 from shadow.store.counting import count_old
 from shadow.store.database import LOCK_TIMEOUT_S, open_database
@@ -54,6 +56,9 @@ def open_parts(place: Place, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Opene
     try:
         vault = Vault.open(engine, master_key, take_over)
         count_old(engine)
+    except DBAPIError as error:  # say, a damaged one
+        engine.dispose()
+        raise StoreError(f"{type(error.orig).__name__}: {error.orig}") from error
     except BaseException:
         engine.dispose()
         raise
