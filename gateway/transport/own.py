@@ -86,7 +86,6 @@ class OwnTransport(httpx.AsyncBaseTransport):
     async def aclose(self) -> None:
         """Close every connection; requests that are under way fail."""
         await self._pool.aclose()
-        self._resolver.close()
 
     async def _open(
         self,

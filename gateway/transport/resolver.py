@@ -1,7 +1,8 @@
 """Look host names up, on threads of its own: a name server that is silent holds up those who ask for its names, and
 nobody else. What the loop itself offers shares a few threads among all names.
 
-A name is looked up once at a time, for all who wait for it; nothing is remembered. A numeric address needs no thread.
+A name is looked up once at a time, for all who wait for it, so there are never more threads than names; nothing is
+remembered. A numeric address needs no thread.
 """
 
 from __future__ import annotations
@@ -9,12 +10,10 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
+from threading import Thread
 from typing import Any
-
-MAX_NAMES = 64
-"""Looked up at once; there are as many as the settings name hosts."""
 
 Address = tuple[socket.AddressFamily, Any]
 """A family, and what its sockets take to connect to."""
@@ -33,7 +32,6 @@ class Resolver:
 
     def __init__(self, lookup: Lookup = look_up) -> None:
         self._lookup = lookup
-        self._threads = ThreadPoolExecutor(MAX_NAMES, thread_name_prefix="resolver")
         self._under_way: dict[tuple[str, int], asyncio.Future[list[Address]]] = {}
 
     async def addresses(self, host: str, port: int) -> list[Address]:
@@ -42,18 +40,26 @@ class Resolver:
             return look_up(host, port, socket.AI_NUMERICHOST)
         except socket.gaierror:
             pass  # it is a name
-        found = self._under_way.get((host, port))
-        if found is None:
-            found = asyncio.get_running_loop().run_in_executor(self._threads, self._lookup, host, port)
-            self._under_way[host, port] = found
-            found.add_done_callback(partial(self._end, (host, port)))
+        found = self._under_way.get((host, port)) or self._begin(host, port)
         return await asyncio.shield(found)  # others may wait for it when this one gives up
 
-    def close(self) -> None:
-        """Begin no lookup any more, and wait for none."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+    def _begin(self, host: str, port: int) -> asyncio.Future[list[Address]]:
+        loop = asyncio.get_running_loop()
+        found: asyncio.Future[list[Address]] = loop.create_future()
+        # No pool: its threads would be waited for when the process ends.
+        Thread(target=self._ask, args=(host, port, found, loop), name="resolver", daemon=True).start()
+        found.add_done_callback(partial(self._end, (host, port)))
+        self._under_way[host, port] = found
+        return found
+
+    def _ask(self, host: str, port: int, found: asyncio.Future[list[Address]], loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            told = partial(found.set_result, self._lookup(host, port))
+        except Exception as error:
+            told = partial(found.set_exception, error)
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(told)
 
     def _end(self, asked: tuple[str, int], found: asyncio.Future[list[Address]]) -> None:
         del self._under_way[asked]
-        if not found.cancelled():
-            found.exception()  # seen, also where nobody waits any more
+        found.exception()  # seen, also where nobody waits any more

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
+import sys
 import threading
 from collections import Counter
 from contextlib import suppress
@@ -85,6 +87,24 @@ async def test_every_address_of_a_name_is_tried() -> None:
                 with pytest.raises(httpx.ConnectError):
                     await Line(transport, "http://neither.test").ask()
                 assert transport.pool.open == 1
+
+
+def test_a_lookup_without_an_answer_does_not_keep_the_process_from_ending() -> None:
+    program = f"""
+import asyncio, time
+from gateway.transport.resolver import Resolver
+
+async def main():
+    resolver = Resolver(lambda host, port: time.sleep({4 * WAIT_S}))
+    try:
+        await asyncio.wait_for(resolver.addresses("silent.test", 80), {SHORT_S})
+    except TimeoutError:
+        print("gave up")
+
+asyncio.run(main())
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=WAIT_S, check=True)
+    assert (ended.stdout, ended.stderr) == (b"gave up\n", b"")
 
 
 async def test_what_is_written_goes_out_at_once() -> None:
