@@ -6,11 +6,11 @@ it any more: nothing is held. A body that nobody will need again is never kept.
 
 from __future__ import annotations
 
-from shadow.tee import ByteBudget
+from shadow.tee import ByteBudget, keep_piece
 
 
 class Replay:
-    """The chunks taken so far, uncopied. With no budget nothing is kept and only an untouched body is whole."""
+    """The chunks taken so far (``keep_piece``). With no budget nothing is kept and only an untouched body is whole."""
 
     def __init__(self, budget: ByteBudget | None) -> None:
         self.is_whole = True
@@ -29,7 +29,7 @@ class Replay:
             return
         if self._budget is not None and self._budget.try_reserve(len(chunk)):
             self._held_bytes += len(chunk)
-            self._chunks.append(chunk)
+            keep_piece(self._chunks, chunk)
         else:
             self.drop()
             self.is_whole = False

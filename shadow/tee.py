@@ -22,6 +22,8 @@ from typing import Protocol
 
 from shadow.exchange import Body, LateDigest, SkipReason
 
+TINY_BYTES = 512
+
 
 class ByteBudget:
     """A bound, in bytes, on all bodies that wait to be mirrored or stored, shared by the whole process."""
@@ -95,8 +97,18 @@ class Disk(Protocol):
         """Return a new file."""
 
 
+def keep_piece(chunks: list[bytes], piece: bytes) -> None:
+    """Add a piece of a body to the chunks before it: uncopied, but for tiny ones. An object costs some fifty bytes that
+    no budget counts, so a body that comes two bytes at a time would take twenty times its size."""
+    if chunks and len(piece) < TINY_BYTES and len(chunks[-1]) < TINY_BYTES:
+        chunks[-1] += piece
+    else:
+        chunks.append(piece)
+
+
 class Tee:
-    """Hold the very ``bytes`` objects of one body, up to ``max_bytes`` and as long as the budget allows.
+    """Hold the very ``bytes`` objects of one body (``keep_piece``), up to ``max_bytes`` and as long as the budget
+    allows.
 
     ``lost`` says why the copy is not complete: ``body_too_large`` or ``budget_full``; ``None`` while nothing was lost.
     With ``budget=None`` the tee keeps nothing by intention, and only counts: that is no loss. A body that the ``disk``
@@ -131,7 +143,7 @@ class Tee:
             self._lose(SkipReason.BODY_TOO_LARGE)
         elif self._budget.try_reserve(size):
             self._reserved_bytes += size
-            chunks.append(chunk)
+            keep_piece(chunks, chunk)
             if self._disk is not None and (self._file is not None or self._disk.wants(self.size_bytes)):
                 self._put_away(self._disk)
         else:
