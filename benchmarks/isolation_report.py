@@ -61,13 +61,19 @@ class Results:
 
 
 def latency_table(results: Results, sizes: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the lines of the table of on against off, and what missed the aim."""
-    lines = ["| shadow | body | off p50 / p99 ms (runs) | on p50 / p99 ms | errors | within |", "|---" * 6 + "|"]
+    """Return the lines of the table of on against off, and what missed the aim: the medians of the runs, and of *off*
+    also the lowest and the highest."""
+    lines = ["| shadow | body | off p50 / p99 ms | on p50 / p99 ms | errors | within |", "|---" * 6 + "|"]
     missed: list[str] = []
     for size in sizes:
         off = [run for key, runs in results.runs.items() if key[1:] == (size, "off") for run in runs]
-        best, worst = [tuple(pick(run.percentile_ms(each) for run in off) for each in PERCENTS) for pick in (min, max)]
-        spread = " / ".join(f"{low:.2f}-{high:.2f}" for low, high in zip(best, worst, strict=True)) + f" ({len(off)})"
+        best, usual, worst = [
+            tuple(pick(run.percentile_ms(each) for run in off) for each in PERCENTS)
+            for pick in (min, statistics.median, max)
+        ]
+        spread = " / ".join(
+            f"{middle:.2f} ({low:.2f}-{high:.2f})" for low, middle, high in zip(best, usual, worst, strict=True)
+        )
         for behaviour in BEHAVIOURS:
             on = results.runs[behaviour, size, "on"]
             middle = [statistics.median(run.percentile_ms(each) for run in on) for each in PERCENTS]
