@@ -37,11 +37,12 @@ def _nobody() -> bool:
 @dataclass(frozen=True, slots=True)
 class Courtesy:
     """Waits as long as ``busy``, which any thread may call, says that production is served. The clock is monotonic;
-    small work is gathered for up to ``gather_s``."""
+    small work is gathered for up to ``gather_s`` and steps aside for ``aside_s`` at a time."""
 
     busy: Callable[[], bool] = _nobody
     clock: Callable[[], float] = time.monotonic
     gather_s: float = GATHER_S
+    aside_s: float = ASIDE_S
 
     @property
     def is_owed(self) -> bool:
@@ -51,7 +52,7 @@ class Courtesy:
     def step_aside(self) -> None:
         """Block for a moment, for whoever waits for this core or for the interpreter."""
         if self.is_owed:
-            time.sleep(ASIDE_S)
+            time.sleep(self.aside_s)
 
     def wait(self, since_s: float) -> None:
         """Block for a gap, for work that came up at this moment of the clock."""

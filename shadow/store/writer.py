@@ -7,7 +7,8 @@ job that its caller cancelled before its turn is not done at all.
 
 Where courtesy is owed a batch is waited for, until it is half full or ``Courtesy.gather_s`` have passed: most of what a
 transaction costs is the same for one exchange as for a hundred. And the thread steps aside after each thing that it
-does, in the transaction too: production then waits for a statement and not for a batch.
+does, in the transaction too: production then waits for a statement and not for a batch. A loop that is busy may keep it
+aside for milliseconds each time, so it does so for ``gather_s`` at most in a batch: it must not fall behind.
 """
 
 from __future__ import annotations
@@ -55,11 +56,12 @@ class Writer(Generic[T]):
         self._engine = writing(engine)
         self._courtesy = courtesy
         if courtesy.is_owed:
-            event.listen(self._engine, "after_cursor_execute", lambda *_: courtesy.step_aside())
+            event.listen(self._engine, "after_cursor_execute", lambda *_: self._step_aside())
         self._write = commit
         self._pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="store-prepare")
         self._jobs: queue.Queue[_Job[T] | None] = queue.Queue(max_queued)
         self._closed = False
+        self._patient_until_s = 0.0
         self._enough = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
@@ -99,17 +101,22 @@ class Writer(Generic[T]):
     def _write_batch(self) -> bool:
         # A call of its own, so that no local keeps the bodies of the last batch alive while the thread waits.
         batch, ended = self._next_batch()
+        self._patient_until_s = self._courtesy.clock() + self._courtesy.gather_s
         ready = [job for job in batch if job.done.set_running_or_notify_cancel()]
         prepared = list(self._prepared(ready))
         if prepared:
             self._commit(prepared)
         return not ended
 
+    def _step_aside(self) -> None:
+        if self._courtesy.clock() < self._patient_until_s:
+            self._courtesy.step_aside()
+
     def _prepared(self, jobs: Sequence[_Job[T]]) -> Iterator[tuple[_Job[T], T]]:
         """Yield the jobs with what they prepared, in their order; those that fail are told and left out."""
         under_way = [self._pool.submit(job.prepare) if job.slow else None for job in jobs]
         for job, future in zip(jobs, under_way, strict=True):
-            self._courtesy.step_aside()
+            self._step_aside()
             try:
                 yield job, (job.prepare() if future is None else future.result())
             except Exception as error:
