@@ -2,8 +2,9 @@
 
 A job has two steps: ``prepare``, outside the transaction, does what is slow (encryption, files, an object store) and
 returns what to write; ``commit`` writes all of a batch in one transaction. When one item is at fault the others are
-committed one by one. Jobs said to be ``slow`` are prepared several at a time, because an object store answers late. A
-job that its caller cancelled before its turn is not done at all.
+committed one by one. Jobs said to be ``slow`` are prepared before they are queued, several at a time: an object store
+answers late, and large bodies wait for a gap, which is no matter of the others in a batch. A job that its caller
+cancelled before its turn is not done at all.
 
 Where courtesy is owed a batch is waited for, until it is half full or ``Courtesy.gather_s`` have passed: most of what a
 transaction costs is the same for one exchange as for a hundred. And the thread steps aside after each thing that it
@@ -37,8 +38,8 @@ PARALLEL = 8
 @dataclass(slots=True, eq=False)
 class _Job(Generic[T]):
     prepare: Callable[[], T]
-    slow: bool
     done: Future[int] = field(default_factory=Future)
+    begun: bool = False
 
 
 class Writer(Generic[T]):
@@ -61,6 +62,7 @@ class Writer(Generic[T]):
         self._pool = ThreadPoolExecutor(PARALLEL, thread_name_prefix="store-prepare")
         self._jobs: queue.Queue[_Job[T] | None] = queue.Queue(max_queued)
         self._closed = False
+        self._ahead = 0
         self._patient_until_s = 0.0
         self._enough = threading.Event()
         self._lock = threading.Lock()
@@ -72,16 +74,17 @@ class Writer(Generic[T]):
 
         Raises ``StoreFull`` or ``StoreClosed``.
         """
-        job = _Job(prepare, slow)
+        job = _Job(prepare)
         with self._lock:  # so that nothing can be queued behind the end mark
             if self._closed:
                 raise StoreClosed("the store is closed")
-            try:
-                self._jobs.put_nowait(job)
-            except queue.Full:
-                raise StoreFull(f"{self._jobs.maxsize} writes are waiting already") from None
-        if self._jobs.qsize() >= MAX_BATCH // 2:
-            self._enough.set()
+            if self._ahead + self._jobs.qsize() >= self._jobs.maxsize:
+                raise StoreFull(f"{self._jobs.maxsize} writes are waiting already")
+            if slow:
+                self._ahead += 1
+                self._pool.submit(self._prepare_ahead, job)
+            else:
+                self._put(job)
         return job.done
 
     def close(self) -> None:
@@ -89,10 +92,26 @@ class Writer(Generic[T]):
         with self._lock:
             first, self._closed = not self._closed, True
         if first:
-            self._jobs.put(None)
+            self._pool.shutdown()  # what is prepared is queued then
+            self._put(None)
             self._enough.set()
         self._thread.join()
-        self._pool.shutdown()
+
+    def _put(self, job: _Job[T] | None) -> None:
+        self._jobs.put(job)
+        if self._jobs.qsize() >= MAX_BATCH // 2:
+            self._enough.set()
+
+    def _prepare_ahead(self, job: _Job[T]) -> None:
+        try:
+            if job.done.set_running_or_notify_cancel():
+                item = job.prepare()
+                self._put(_Job(lambda: item, job.done, begun=True))
+        except Exception as error:
+            _fail(job, error)
+        finally:
+            with self._lock:
+                self._ahead -= 1
 
     def _run(self) -> None:
         while self._write_batch():
@@ -102,7 +121,7 @@ class Writer(Generic[T]):
         # A call of its own, so that no local keeps the bodies of the last batch alive while the thread waits.
         batch, ended = self._next_batch()
         self._patient_until_s = self._courtesy.clock() + self._courtesy.gather_s
-        ready = [job for job in batch if job.done.set_running_or_notify_cancel()]
+        ready = [job for job in batch if job.begun or job.done.set_running_or_notify_cancel()]
         prepared = list(self._prepared(ready))
         if prepared:
             self._commit(prepared)
@@ -114,11 +133,10 @@ class Writer(Generic[T]):
 
     def _prepared(self, jobs: Sequence[_Job[T]]) -> Iterator[tuple[_Job[T], T]]:
         """Yield the jobs with what they prepared, in their order; those that fail are told and left out."""
-        under_way = [self._pool.submit(job.prepare) if job.slow else None for job in jobs]
-        for job, future in zip(jobs, under_way, strict=True):
+        for job in jobs:
             self._step_aside()
             try:
-                yield job, (job.prepare() if future is None else future.result())
+                yield job, job.prepare()
             except Exception as error:
                 _fail(job, error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import wait
@@ -14,9 +15,9 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 
 from shadow.courtesy import NO_COURTESY, Courtesy
-from shadow.errors import StoreError
+from shadow.errors import StoreError, StoreFull
 from shadow.store.database import open_database
-from shadow.store.writer import MAX_BATCH, Writer
+from shadow.store.writer import MAX_BATCH, PARALLEL, Writer
 
 LONG_S = 60.0
 """What is done long before this was not waited for."""
@@ -104,3 +105,32 @@ def test_without_anybody_to_give_way_to_nothing_waits(engine: Engine) -> None:
     writer = Writer(engine, batches.commit, 1000, Courtesy(gather_s=LONG_S))
     assert writer.submit(lambda: 7).result(WAIT_S) == 7
     writer.close()
+
+
+def test_a_large_one_that_waits_for_a_gap_holds_up_no_other(engine: Engine) -> None:
+    batches, gap = Batches(), threading.Event()
+    writer = Writer(engine, batches.commit, 1000)
+
+    def prepare_late() -> int:
+        gap.wait(WAIT_S)
+        return 1
+
+    late = writer.submit(prepare_late, slow=True)
+    assert [writer.submit(partial(int, n)).result(WAIT_S / 2) for n in (2, 3)] == [2, 3]
+    gap.set()
+    writer.close()
+    assert late.result(0) == 1, "what was submitted is written before the end"
+
+
+def test_what_is_prepared_counts_as_waiting_and_what_was_cancelled_is_not_begun(engine: Engine) -> None:
+    batches, gap = Batches(), threading.Event()
+    writer = Writer(engine, batches.commit, PARALLEL + 1)
+    busy = [writer.submit(lambda: int(gap.wait(WAIT_S)), slow=True) for _ in range(PARALLEL)]
+    unwanted = writer.submit(lambda: 99, slow=True)
+    with pytest.raises(StoreFull):
+        writer.submit(lambda: 1)
+    assert unwanted.cancel()
+    gap.set()
+    writer.close()
+    assert [future.result(0) for future in busy] == [1] * PARALLEL
+    assert sorted(n for batch in batches.seen for n in batch) == [1] * PARALLEL
