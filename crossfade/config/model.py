@@ -270,7 +270,8 @@ class StoreConfig(Section):
 
     @field_serializer("url")
     def _hide_password(self, value: str) -> str:
-        return re.sub(r"(://[^:/@]*:)[^@]*@", r"\1***@", value)
+        shown = re.sub(r"(://[^:/@]*:).*@", r"\1***@", value)
+        return re.sub(r"([?&][^=&]*password=)[^&]*", r"\1***", shown, flags=re.IGNORECASE)
 
     def anchored(self, folder: Path) -> StoreConfig:
         """Return the same with relative paths taken from ``folder``."""

@@ -9,6 +9,7 @@ import pytest
 from compare.policy import Kind
 from crossfade.composition import gateway_settings, policies
 from crossfade.config.loading import ConfigError, load_config, parse_config
+from crossfade.config.model import StoreConfig
 from shadow.keeping import Bodies, KeepRule
 
 GOOD = """\
@@ -35,6 +36,17 @@ def test_a_store_elsewhere_is_read_and_its_password_shows_nowhere(tmp_path: Path
     for shown in (repr(config), str(config), config.model_dump_json(), repr(settings)):
         assert "hush-hush" not in shown
     assert "me:***@db" in config.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql+psycopg://me:hu@sh@db/x", "postgresql+psycopg://db/x?user=me&password=hu@sh&sslPassword=hu@sh&a=b"],
+)
+def test_a_password_shows_nowhere_however_it_is_written(url: str) -> None:
+    shown = StoreConfig(url=url, bodies="b", key="env:KEY").model_dump_json()
+    assert "hu" not in shown
+    assert "sh@" not in shown
+    assert "a=b" in shown or "?" not in url
 
 
 def test_what_a_route_keeps_reaches_the_gateway_and_the_comparison() -> None:
