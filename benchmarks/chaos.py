@@ -180,10 +180,10 @@ class Chaos:
                         self.outcome.answered += 1
                         if answer.status_code != 200:
                             self.outcome.faults.append(f"a client got {answer.status_code}")
-                        time.sleep(0.005)
+                        self._stop.wait(0.005)
             except httpx.TransportError:
                 self.outcome.unanswered += 1  # its gateway was killed
-                time.sleep(0.05)
+                self._stop.wait(0.05)
 
     def _account(self, port: int) -> Any:
         document = httpx.get(f"http://127.0.0.1:{port}/-/status", trust_env=False, timeout=5).json()

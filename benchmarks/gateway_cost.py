@@ -30,6 +30,7 @@ from crossfade.demo.processes import free_port
 
 CALLERS = 8
 START_S = 20.0
+SETTLE_LOOKS = 200
 FIELDS = (
     b"Host: bench.test\r\nUser-Agent: bench/1.0\r\nAccept: application/json\r\n"
     b"Authorization: Bearer %b\r\nContent-Type: application/json\r\n" % KEY
@@ -103,12 +104,13 @@ def cpu_per_request(peers: list[Peer], ask: Ask, count: int, rounds: int) -> dic
 
 
 def settle(peer: Peer) -> None:
-    """Wait until the peer has nothing left to do: a mirror works on after the answers."""
-    for _ in range(200):
+    """Wait until the peer has nothing left to do: a mirror works on after the answers, and that is its cost too."""
+    for _ in range(SETTLE_LOOKS):
         before_s = peer.cpu_s()
         time.sleep(0.1)
         if peer.cpu_s() - before_s < 0.02:
             return
+    raise SystemExit(f"{peer.name} does not come to rest: its CPU cannot be told")
 
 
 def added_ms(peers: list[Peer], backend: Peer, count: int, rounds: int) -> dict[str, float]:

@@ -6,8 +6,8 @@
 A cloud and an on-prem backend run in a process of their own, `crossfade gateway` in another, with mirroring and the
 store on. Requests start at a fixed rate whatever becomes of the earlier ones. One in eight clients resets its
 connection: while it uploads, while it waits, or in the middle of the answer. Exit code 0: no open socket and no
-request is left at the end, every request is accounted for, memory did not grow in the second half by more than a
-tenth, and every client that stayed got its whole answer.
+request is left at the end, every request is accounted for, the mirror kept up with all whose request was whole, memory
+did not grow in the second half by more than a tenth, and every client that stayed got its whole answer.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from crossfade.demo.processes import free_port
+from shadow.exchange import SkipReason
 
 CONFIG = """\
 gateway: {{listen: "127.0.0.1:{port}"}}
@@ -266,6 +267,9 @@ def _faults(samples: list[Sample], end: Sample, tally: Tally) -> list[str]:
         faults.append(f"{end.sockets} sockets are still open")
     if end.in_flight or not all(sample.balanced for sample in [*samples, end]):
         faults.append("the account does not balance, or something is still in flight")
+    behind = {reason: count for reason, count in end.skipped.items() if reason != SkipReason.CLIENT_GONE}
+    if behind:
+        faults.append(f"the mirror did not keep up: {behind}")
     lost = {name: count for name, count in tally.outcomes.items() if not name.endswith(" 200") and "vanish" not in name}
     if lost:
         faults.append(f"clients that stayed did not get their answer: {lost}")
